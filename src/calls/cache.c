@@ -12,16 +12,16 @@ static inline struct gdri_cache *find(barcopy_cache_t c)
 
 static __attribute__((cold, noinline)) int refuse(barcopy_cache_t c)
 {
-	return -gdri_slots_fail(&gdri_caches, (uintptr_t)c, "a cache");
+	return gdri_slots_fail(&gdri_caches, (uintptr_t)c, "a cache");
 }
 
 /* Holds the context of a cache that was found, unless the cache has ended since. */
 static int hold(barcopy_cache_t c, struct gdri_cache *cache, struct gdri_ctx **ctx)
 {
-	int err = -gdri_ctx_get(atomic_load_explicit(&cache->g, memory_order_acquire), ctx);
+	int rc = gdri_ctx_get(atomic_load_explicit(&cache->g, memory_order_acquire), ctx);
 
-	if (err || gdri_slot_is(&cache->slot, (uintptr_t)c))
-		return err;
+	if (rc || gdri_slot_is(&cache->slot, (uintptr_t)c))
+		return rc;
 	gdri_ctx_put(*ctx);
 	return refuse(c);
 }
@@ -49,10 +49,10 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 		struct gdri_entry **e)
 {
 	struct gdri_ctx *ctx;
-	int rc, err = hold(c, cache, &ctx);
+	int rc = hold(c, cache, &ctx);
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	do
 		rc = gdri_cache_miss(cache, addr, size, e);
 	while (gdri_is_short(rc) &&
@@ -60,11 +60,12 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 	return gdri_ctx_leave(ctx, rc);
 }
 
-int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_region_t *region)
+static inline __attribute__((always_inline)) int get(barcopy_cache_t c, uint64_t addr, size_t size,
+						     barcopy_region_t *region)
 {
 	struct gdri_cache *cache = find(c);
 	struct gdri_entry *e;
-	int err;
+	int rc;
 
 	if (__builtin_expect(!cache, 0))
 		return refuse(c);
@@ -79,9 +80,9 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 		}
 		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
 	} else {
-		err = miss(c, cache, addr, size, &e);
-		if (err)
-			return err;
+		rc = miss(c, cache, addr, size, &e);
+		if (rc)
+			return rc;
 	}
 	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - gdri_entry_start(e));
 	region->device_ptr = addr;
@@ -91,11 +92,16 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	return 0;
 }
 
-int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
+int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_region_t *region)
+{
+	return gdri_out(get(c, addr, size, region));
+}
+
+static inline __attribute__((always_inline)) int put(barcopy_cache_t c, barcopy_region_t *region)
 {
 	struct gdri_cache *cache = find(c);
 	struct gdri_entry *e;
-	int err;
+	int rc;
 
 	if (__builtin_expect(!cache, 0))
 		return refuse(c);
@@ -103,11 +109,16 @@ int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
 		return gdri_null("region");
 	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, region->entry);
 	if (!e || e->cache != cache)
-		return gdri_refuse(EINVAL, "not a region of this cache, or put already");
-	err = -gdri_cache_unuse(cache, e);
-	if (!err)
+		return gdri_fail(EINVAL, "not a region of this cache, or put already");
+	rc = gdri_cache_unuse(cache, e);
+	if (!rc)
 		memset(region, 0, sizeof(*region));
-	return err;
+	return rc;
+}
+
+int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
+{
+	return gdri_out(put(c, region));
 }
 
 int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
@@ -116,52 +127,48 @@ int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
 	uint64_t end;
 
 	/* The context is not held: a hook may call this inside any other call. */
-	if (!cache)
-		return refuse(c);
 	if (__builtin_add_overflow(addr, size, &end))
 		end = UINT64_MAX;
-	return -gdri_cache_invalidate(cache, (uintptr_t)c, addr, end);
+	return gdri_out(cache ? gdri_cache_invalidate(cache, (uintptr_t)c, addr, end) : refuse(c));
 }
 
 int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
 {
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
-	int err = enter(c, &cache, &ctx);
+	int rc = enter(c, &cache, &ctx);
 
-	if (err)
-		return err;
-	gdri_cache_trim(cache, max_idle_bytes);
-	return gdri_ctx_leave(ctx, 0);
+	if (!rc) {
+		gdri_cache_trim(cache, max_idle_bytes);
+		gdri_ctx_put(ctx);
+	}
+	return gdri_out(rc);
 }
 
 int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache)
 {
 	barcopy_cache_options_t o = { 0 };
 	struct gdri_ctx *ctx;
-	int err;
+	int rc = 0;
 
 	if (!cache)
-		return gdri_null("cache");
-	err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_CACHE_OPTIONS, options) : 0;
-	if (err)
-		return err;
-	if (o.validity > BARCOPY_CACHE_NOTIFIED)
-		return gdri_refuse(EINVAL, "unknown validity %u", o.validity);
-	err = gdri_check_flags(o.flags, BARCOPY_CACHE_NO_SYNC_MEMOPS, "a cache")
-		      ?: -gdri_ctx_get(g, &ctx);
-	return err ?: gdri_ctx_leave(ctx, gdri_cache_create(ctx, &o, cache));
+		rc = gdri_null("cache");
+	else if (options)
+		rc = gdri_struct_in(&o, sizeof(o), FIRST_CACHE_OPTIONS, options);
+	if (!rc && o.validity > BARCOPY_CACHE_NOTIFIED)
+		rc = gdri_fail(EINVAL, "unknown validity %u", o.validity);
+	rc = rc		 ?: gdri_check_flags(o.flags, BARCOPY_CACHE_NO_SYNC_MEMOPS, "a cache")
+		 ?: gdri_ctx_get(g, &ctx);
+	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_cache_create(ctx, &o, cache)));
 }
 
 int barcopy_cache_destroy(barcopy_cache_t c)
 {
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
-	int err = enter(c, &cache, &ctx);
+	int rc = enter(c, &cache, &ctx);
 
-	if (err)
-		return err;
-	return gdri_ctx_leave(ctx, gdri_cache_destroy(cache, (uintptr_t)c));
+	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_cache_destroy(cache, (uintptr_t)c)));
 }
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
@@ -169,10 +176,12 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 	barcopy_cache_stats_t now;
 	struct gdri_cache *cache;
 	struct gdri_ctx *ctx;
-	int err = stats ? enter(c, &cache, &ctx) : gdri_null("stats");
+	int rc = stats ? enter(c, &cache, &ctx) : gdri_null("stats");
 
-	if (err)
-		return err;
-	gdri_cache_stats(cache, &now);
-	return gdri_ctx_leave(ctx, gdri_struct_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
+	if (!rc) {
+		gdri_cache_stats(cache, &now);
+		rc = gdri_ctx_leave(ctx,
+				    gdri_struct_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
+	}
+	return gdri_out(rc);
 }

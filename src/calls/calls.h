@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the entry points share. They return a positive errno, and negate what they call. */
+/* What the entry points share. All of it returns 0 or -errno; gdri_out() makes the errno of the interface. */
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
 
@@ -7,33 +7,35 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 
-/* Records the text and gives the positive err. */
-#define gdri_refuse(err, ...) (-gdri_fail(err, __VA_ARGS__))
+static inline int gdri_out(int rc)
+{
+	return -rc;
+}
 
 static inline int gdri_null(const char *what)
 {
-	return gdri_refuse(EINVAL, "%s is NULL", what);
+	return gdri_fail(EINVAL, "%s is NULL", what);
 }
 
 static inline int gdri_check_flags(uint32_t flags, int known, const char *call)
 {
 	return flags & ~(uint32_t)known
-		       ? gdri_refuse(EINVAL, "unknown bits in flags 0x%x of %s", flags, call)
+		       ? gdri_fail(EINVAL, "unknown bits in flags 0x%x of %s", flags, call)
 		       : 0;
 }
 
-/* Ends what gdri_ctx_get() began; the call returns rc. */
+/* Drops the reference that gdri_ctx_get() took; returns rc. */
 static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
 {
 	gdri_ctx_put(ctx);
-	return -rc;
+	return rc;
 }
 
-/* Ends what gdri_handle_enter() began; the call returns rc. */
+/* Ends what gdri_handle_enter() began; returns rc. */
 static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
 {
 	gdri_handle_leave(handle);
-	return -rc;
+	return rc;
 }
 
 /* The first published sizes of the structs that grow at their end (base/struct_size.h). */

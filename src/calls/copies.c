@@ -2,7 +2,7 @@
 /*
  * The entry points for copies, fences and words (vectors: copyv.c). Each finds the handle's window
  * without a lock, validates the range, and calls src/copy. The path is short: it neither logs nor
- * allocates, and does not ask whether copies are counted.
+ * allocates. A copy does not test whether it is counted; gets and waits do.
  */
 #include "base/inside.h"
 #include "base/struct_size.h"
@@ -12,11 +12,11 @@ int gdri_explain_window(uintptr_t start, uintptr_t end, const void *map_ptr, con
 			size_t size)
 {
 	if (!host_ptr)
-		return gdri_refuse(EINVAL, "the host pointer is NULL");
+		return gdri_fail(EINVAL, "the host pointer is NULL");
 	if (!end)
-		return gdri_refuse(EACCES, "the handle is mapped read-only");
-	return gdri_refuse(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
-			   size, (void *)start, (size_t)(end - start));
+		return gdri_fail(EACCES, "the handle is mapped read-only");
+	return gdri_fail(EINVAL, "%p + %zu is not inside the handle's range (%p + %zu)", map_ptr,
+			 size, (void *)start, (size_t)(end - start));
 }
 
 static inline __attribute__((always_inline)) int copy(struct gdri_window w, enum gdri_access access,
@@ -50,14 +50,14 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 						  size_t size, enum gdri_access access)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_for_counted(handle, access, &w);
+	int rc = gdri_handle_for_counted(handle, access, &w);
 
-	if (err)
-		return err;
-	err = copy(w, access, dst, src, size);
-	if (!err && size)
+	if (rc)
+		return rc;
+	rc = copy(w, access, dst, src, size);
+	if (!rc && size)
 		gdri_count_copies(w.counters, access, 1, size);
-	return err;
+	return rc;
 }
 
 static inline __attribute__((always_inline)) int
@@ -72,51 +72,50 @@ find_and_copy(gdr_mh_t handle, void *dst, const void *src, size_t size, enum gdr
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
 {
-	return find_and_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
+	return gdri_out(find_and_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES));
 }
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
 {
-	return find_and_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
+	return gdri_out(find_and_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS));
 }
 
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)
 {
 	barcopy_copy_options_t o = { 0 };
-	int err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_COPY_OPTIONS, options) : 0;
+	int rc = options ? gdri_struct_in(&o, sizeof(o), FIRST_COPY_OPTIONS, options) : 0;
 
-	if (err)
-		return err;
-	if (o.flags)
-		return gdri_refuse(EINVAL, "unknown bits in option flags 0x%x", o.flags);
-	if (o.reserved)
-		return gdri_refuse(EINVAL, "a reserved member of the options is not 0");
-	gdri_inside_enter();
-	err = -gdri_handle_set_copy_options(NULL, handle, &o);
-	gdri_inside_leave();
-	return err;
+	if (!rc && o.flags)
+		rc = gdri_fail(EINVAL, "unknown bits in option flags 0x%x", o.flags);
+	else if (!rc && o.reserved)
+		rc = gdri_fail(EINVAL, "a reserved member of the options is not 0");
+	if (!rc) {
+		gdri_inside_enter();
+		rc = gdri_handle_set_copy_options(NULL, handle, &o);
+		gdri_inside_leave();
+	}
+	return gdri_out(rc);
 }
 
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_window(handle, GDRI_READS, &w);
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (err)
-		return err;
-	if ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL)
-		return gdri_refuse(EINVAL, "unknown fence %d", (int)use);
-	gdri_fence(w.plan, use);
-	return 0;
+	if (!rc && ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL))
+		rc = gdri_fail(EINVAL, "unknown fence %d", (int)use);
+	if (!rc)
+		gdri_fence(w.plan, use);
+	return gdri_out(rc);
 }
 
 int barcopy_flush(gdr_mh_t handle)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_window(handle, GDRI_READS, &w);
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
 
-	if (err)
-		return err;
+	if (rc)
+		return gdri_out(rc);
 	/* Whole pages are mapped, and so is the word around the first byte. */
 	if (w.start == w.end)
 		gdri_fence(w.plan, BARCOPY_FENCE_FULL);
@@ -135,13 +134,13 @@ static __attribute__((cold, noinline)) int explain_word(uintptr_t start, uintptr
 							const void *ptr, size_t size)
 {
 	if ((uintptr_t)ptr & (size - 1))
-		return gdri_refuse(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
+		return gdri_fail(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
 	return gdri_explain_window(start, end, ptr, "", size);
 }
 
 enum word_kind { PUT, POST };
 
-/* value: of a line, its address. */
+/* @value: the word; for BARCOPY_LINE, a pointer to the line. */
 static inline __attribute__((always_inline)) int
 store(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_kind kind)
 {
@@ -163,14 +162,14 @@ static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, u
 						   size_t size, enum word_kind kind)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
 
-	if (err)
-		return err;
-	err = store(w, ptr, value, size, kind);
-	if (!err)
+	if (rc)
+		return rc;
+	rc = store(w, ptr, value, size, kind);
+	if (!rc)
 		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
-	return err;
+	return rc;
 }
 
 static inline __attribute__((always_inline)) int
@@ -185,37 +184,37 @@ find_and_store(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum wor
 
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return find_and_store(handle, map_ptr, value, sizeof(value), PUT);
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
 }
 
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return find_and_store(handle, map_ptr, value, sizeof(value), PUT);
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
 }
 
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return find_and_store(handle, map_ptr, value, sizeof(value), POST);
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
 }
 
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return find_and_store(handle, map_ptr, value, sizeof(value), POST);
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
 }
 
 int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
 {
-	return find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST);
+	return gdri_out(find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST));
 }
 
 /* The window of a word to be loaded. A load waits for the link: counted ones take the same path. */
 static inline __attribute__((always_inline)) int find_word(gdr_mh_t handle, const void *ptr,
 							   size_t size, struct gdri_window *w)
 {
-	int err = -gdri_handle_window(handle, GDRI_READS, w);
+	int rc = gdri_handle_window(handle, GDRI_READS, w);
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	return is_word(*w, ptr, size) ? 0 : explain_word(w->start, w->end, ptr, size);
 }
 
@@ -223,10 +222,10 @@ static inline __attribute__((always_inline)) int load(gdr_mh_t handle, const voi
 						      size_t size)
 {
 	struct gdri_window w;
-	int err = find_word(handle, ptr, size, &w);
+	int rc = find_word(handle, ptr, size, &w);
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	if (!value)
 		return gdri_null("value");
 	if (__builtin_expect(!!w.counters, 0))
@@ -240,29 +239,29 @@ static inline __attribute__((always_inline)) int load(gdr_mh_t handle, const voi
 
 int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value)
 {
-	return load(handle, map_ptr, value, sizeof(*value));
+	return gdri_out(load(handle, map_ptr, value, sizeof(*value)));
 }
 
 int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
 {
-	return load(handle, map_ptr, value, sizeof(*value));
+	return gdri_out(load(handle, map_ptr, value, sizeof(*value)));
 }
 
 static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp,
 		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
-	int rc, err = find_word(handle, ptr, size, &w);
+	int rc = find_word(handle, ptr, size, &w);
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns);
 	if (rc == -EINVAL)
-		return gdri_refuse(EINVAL, "unknown comparison %d", (int)cmp);
+		return gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
 	if (rc) {
 		/* A caller that polls expects it: a constant text, and no log message. */
 		gdri_error_say("the word did not compare as asked in time");
-		return ETIMEDOUT;
+		return -ETIMEDOUT;
 	}
 	if (w.counters)
 		gdri_count(w.counters, GDRI_COUNT_WAIT, 1);
@@ -272,11 +271,11 @@ static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_
 int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
 		   uint64_t timeout_ns)
 {
-	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
+	return gdri_out(wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns));
 }
 
 int barcopy_wait64(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint64_t value,
 		   uint64_t timeout_ns)
 {
-	return wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns);
+	return gdri_out(wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns));
 }

@@ -5,7 +5,7 @@
 static int check_flags(const void *seg, size_t count, uint32_t flags)
 {
 	if (flags & ~(uint32_t)BARCOPY_COPY_NO_FENCE)
-		return gdri_refuse(EINVAL, "unknown bits in copy flags 0x%x", flags);
+		return gdri_fail(EINVAL, "unknown bits in copy flags 0x%x", flags);
 	return count && !seg ? gdri_null("seg") : 0;
 }
 
@@ -13,7 +13,7 @@ static __attribute__((cold, noinline)) int explain_segment(struct gdri_window w,
 							   const barcopy_copy_seg_t *seg, size_t n)
 {
 	if (seg->flags & ~(uint32_t)BARCOPY_COPY_ORDERED || seg->reserved)
-		return gdri_refuse(EINVAL, "segment %zu: unknown flags or reserved not 0", n);
+		return gdri_fail(EINVAL, "segment %zu: unknown flags or reserved not 0", n);
 	return gdri_explain_window(w.start, w.end, seg->map_ptr, seg->host_ptr, seg->size);
 }
 
@@ -49,10 +49,10 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 		 size_t count, uint32_t flags)
 {
 	struct gdri_window w;
-	int err = -gdri_handle_window(handle, access, &w) ?: check_flags(seg, count, flags);
+	int rc = gdri_handle_window(handle, access, &w) ?: check_flags(seg, count, flags);
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < count; i++)
 		if (__builtin_expect(!is_good(w, &seg[i]), 0))
 			return explain_segment(w, &seg[i], i);
@@ -66,13 +66,13 @@ static int copyv(gdr_mh_t handle, enum gdri_access access, const barcopy_copy_se
 int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			     uint32_t flags)
 {
-	return copyv(handle, GDRI_WRITES, seg, count, flags);
+	return gdri_out(copyv(handle, GDRI_WRITES, seg, count, flags));
 }
 
 int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,
 			       uint32_t flags)
 {
-	return copyv(handle, GDRI_READS, seg, count, flags);
+	return gdri_out(copyv(handle, GDRI_READS, seg, count, flags));
 }
 
 /* What the handles of a vector have in common. */
@@ -90,10 +90,10 @@ static int check_several(enum gdri_access access, const barcopy_handle_seg_t *v,
 	*all = (struct several){ .alike = true };
 	for (size_t i = 0; i < count; i++) {
 		if (!i || v[i].handle.h != v[i - 1].handle.h) {
-			int err = -gdri_handle_window(v[i].handle, access, &w);
+			int rc = gdri_handle_window(v[i].handle, access, &w);
 
-			if (err)
-				return err;
+			if (rc)
+				return rc;
 			if (__builtin_expect(w.plan != all->plan, 0)) {
 				if (all->plan && !gdri_copy_alike(all->plan, w.plan))
 					all->alike = false;
@@ -135,10 +135,10 @@ static int move_mixed(enum gdri_access access, const struct gdri_copy_plan *stri
 		gdri_fence(strict, BARCOPY_FENCE_BEFORE_READ);
 	for (size_t n; count; v += n, count -= n) {
 		struct gdri_window w;
-		int err = -gdri_handle_window(v->handle, access, &w);
+		int rc = gdri_handle_window(v->handle, access, &w);
 
-		if (err) /* the caller has ended it meanwhile, which is forbidden */
-			return err;
+		if (rc) /* the caller has ended it meanwhile, which is forbidden */
+			return rc;
 		n = run_length(v, count, access, w.plan);
 		if (v->seg.flags & BARCOPY_COPY_ORDERED && v->seg.size && any)
 			gdri_fence(strict, between);
@@ -165,25 +165,25 @@ static int copy_several(enum gdri_access access, const barcopy_handle_seg_t *v, 
 			uint32_t flags)
 {
 	struct several all;
-	int err = check_flags(v, count, flags) ?: check_several(access, v, count, &all);
+	int rc = check_flags(v, count, flags) ?: check_several(access, v, count, &all);
 
-	if (err || !count)
-		return err;
+	if (rc || !count)
+		return rc;
 	if (all.alike)
 		move(access, all.plan, &v->seg, count, sizeof(*v), flags);
 	else
-		err = move_mixed(access, all.plan, v, count, flags);
+		rc = move_mixed(access, all.plan, v, count, flags);
 	if (__builtin_expect(all.counted, 0))
 		count_several(access, v, count);
-	return err;
+	return rc;
 }
 
 int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags)
 {
-	return copy_several(GDRI_WRITES, seg, count, flags);
+	return gdri_out(copy_several(GDRI_WRITES, seg, count, flags));
 }
 
 int barcopy_copyv_from_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags)
 {
-	return copy_several(GDRI_READS, seg, count, flags);
+	return gdri_out(copy_several(GDRI_READS, seg, count, flags));
 }

@@ -64,7 +64,7 @@ int gdr_close(gdr_t g)
 		gdri_ctx_free(ctx);
 	}
 	gdri_inside_leave();
-	return -rc;
+	return gdri_out(rc);
 }
 
 void gdr_runtime_get_version(int *major, int *minor)
@@ -78,36 +78,39 @@ void gdr_runtime_get_version(int *major, int *minor)
 int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 {
 	struct gdri_ctx *ctx;
-	int err = major && minor ? -gdri_ctx_get(g, &ctx) : gdri_null("major or minor");
+	int rc = major && minor ? gdri_ctx_get(g, &ctx) : gdri_null("major or minor");
 
-	if (err)
-		return err;
-	return gdri_ctx_leave(ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
+	if (!rc)
+		rc = gdri_ctx_leave(ctx,
+				    gdri_backends_driver_version(&ctx->backends, major, minor));
+	return gdri_out(rc);
 }
 
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 {
 	struct gdri_ctx *ctx;
-	int err;
+	int rc;
 
 	if (!v)
-		return gdri_null("v");
-	if ((int)attr < GDR_ATTR_USE_PERSISTENT_MAPPING || attr >= GDR_ATTR_MAX)
-		return gdri_refuse(EINVAL, "unknown attribute %d", (int)attr);
-	err = -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
-	*v = gdri_backends_attribute(&ctx->backends, attr);
-	return gdri_ctx_leave(ctx, 0);
+		rc = gdri_null("v");
+	else if ((int)attr < GDR_ATTR_USE_PERSISTENT_MAPPING || attr >= GDR_ATTR_MAX)
+		rc = gdri_fail(EINVAL, "unknown attribute %d", (int)attr);
+	else
+		rc = gdri_ctx_get(g, &ctx);
+	if (!rc) {
+		*v = gdri_backends_attribute(&ctx->backends, attr);
+		gdri_ctx_put(ctx);
+	}
+	return gdri_out(rc);
 }
 
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
 	struct gdri_ctx *ctx;
-	int rc, err = out ? -gdri_ctx_get(g, &ctx) : gdri_null("handle");
+	int rc = out ? gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	do
 		rc = gdri_handle_pin(ctx, request, out);
 	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
@@ -122,44 +125,44 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 	/* P2P tokens are a counter and no secret: nothing is made of them. */
 	(void)p2p_token;
 	(void)va_space;
-	return pin(g, &request, handle);
+	return gdri_out(pin(g, &request, handle));
 }
 
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
 {
 	struct gdri_pin_request request = { .addr = addr, .size = size, .flags = flags };
 
-	if (flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE)
-		return gdri_refuse(EINVAL, "unknown bits in pin flags 0x%x", flags);
-	return pin(g, &request, handle);
+	return gdri_out(flags & ~(uint32_t)GDR_PIN_FLAG_FORCE_PCIE
+				? gdri_fail(EINVAL, "unknown bits in pin flags 0x%x", flags)
+				: pin(g, &request, handle));
 }
 
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 {
-	return -gdri_handle_end(g, handle, &gdri_kind_pin);
+	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_pin));
 }
 
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	struct gdri_handle *hd;
 	bool revoked;
-	int rc, err = flag ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("flag");
+	int rc = flag ? gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("flag");
 
-	if (err)
-		return err;
-	rc = gdri_region_is_revoked(hd->region, &revoked);
-	if (!rc)
-		*flag = revoked;
-	return gdri_handle_done(hd, rc);
+	if (!rc) {
+		rc = gdri_handle_done(hd, gdri_region_is_revoked(hd->region, &revoked));
+		if (!rc)
+			*flag = revoked;
+	}
+	return gdri_out(rc);
 }
 
-int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
+static int get_info(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 {
 	struct gdri_handle *hd;
-	int err = info ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("info");
+	int rc = info ? gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("info");
 
-	if (err)
-		return err;
+	if (rc)
+		return rc;
 	memset(info, 0, sizeof(*info)); /* and its padding */
 	info->va = hd->pin.va;
 	info->mapped_size = hd->pin.mapped_size;
@@ -172,14 +175,19 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	return gdri_handle_done(hd, 0);
 }
 
+int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
+{
+	return gdri_out(get_info(g, handle, info));
+}
+
 int gdr_get_info(gdr_t g, gdr_mh_t handle, void *info)
 {
 	gdr_info_v2_t v2;
-	int err = info ? gdr_get_info_v2(g, handle, &v2) : gdri_null("info");
+	int rc = get_info(g, handle, info ? &v2 : NULL);
 
-	if (!err)
+	if (!rc)
 		memcpy(info, &v2, INFO_V1_SIZE);
-	return err;
+	return gdri_out(rc);
 }
 
 static int map(struct gdri_ctx *ctx, gdr_mh_t handle, size_t size, gdr_mapping_type_t wish,
@@ -210,16 +218,18 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 	int rc, device = -1;
 
 	if (!ptr_va)
-		return gdri_null("va");
-	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
-		return gdri_refuse(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
-	rc = gdri_ctx_get(g, &ctx);
-	if (rc)
-		return -rc;
-	do
-		rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
-	while (gdri_caches_give_way(ctx, rc, device, size));
-	return gdri_ctx_leave(ctx, rc);
+		rc = gdri_null("va");
+	else if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
+		rc = gdri_fail(EINVAL, "unknown map flags 0x%x", (unsigned int)flags);
+	else
+		rc = gdri_ctx_get(g, &ctx);
+	if (!rc) {
+		do
+			rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
+		while (gdri_caches_give_way(ctx, rc, device, size));
+		gdri_ctx_put(ctx);
+	}
+	return gdri_out(rc);
 }
 
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
@@ -227,23 +237,26 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
 	return gdr_map_v2(g, handle, va, size, GDR_MAP_FLAG_DEFAULT);
 }
 
+static int unmap_locked(struct gdri_handle *hd, const void *va, size_t size)
+{
+	if (!hd->pin.map)
+		return gdri_fail(EINVAL, "the handle is not mapped");
+	if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
+		return gdri_fail(EINVAL, "%p is not where this handle is mapped", va);
+	if (!gdri_handle_length_matches(hd, size))
+		return gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,
+				 hd->pin.map_length);
+	return gdri_handle_unmap_locked(hd);
+}
+
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 {
 	struct gdri_handle *hd;
 	int rc = gdri_handle_enter(g, handle, &gdri_kind_pin, &hd);
 
-	if (rc)
-		return -rc;
-	if (!hd->pin.map)
-		rc = gdri_fail(EINVAL, "the handle is not mapped");
-	else if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
-		rc = gdri_fail(EINVAL, "%p is not where this handle is mapped", va);
-	else if (!gdri_handle_length_matches(hd, size))
-		rc = gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,
-			       hd->pin.map_length);
-	else
-		rc = gdri_handle_unmap_locked(hd);
-	return gdri_handle_done(hd, rc);
+	if (!rc)
+		rc = gdri_handle_done(hd, unmap_locked(hd, va, size));
+	return gdri_out(rc);
 }
 
 int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
@@ -251,9 +264,9 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr)
 	const char *name = gdri_mapping_type_name(type);
 
 	if (!pstr)
-		return gdri_null("pstr");
+		return gdri_out(gdri_null("pstr"));
 	if (!name)
-		return gdri_refuse(EINVAL, "unknown mapping type %d", (int)type);
+		return gdri_out(gdri_fail(EINVAL, "unknown mapping type %d", (int)type));
 	*pstr = name;
 	return 0;
 }
@@ -268,27 +281,38 @@ const char *barcopy_last_error(void)
 	return gdri_error_text();
 }
 
+static int attribute(const struct gdri_handle *hd, barcopy_handle_attr_t attr, uint64_t *value)
+{
+	switch (attr) {
+	case BARCOPY_HANDLE_ATTR_BACKEND:
+		*value = hd->pin.backend->id;
+		return 0;
+	case BARCOPY_HANDLE_ATTR_DEVICE:
+		if (hd->pin.device < 0)
+			return gdri_fail(ENOTSUP, "the device of this handle is not known");
+		*value = (uint64_t)hd->pin.device;
+		return 0;
+	case BARCOPY_HANDLE_ATTR_PERSISTENT:
+		*value = hd->pin.persistent;
+		return 0;
+	case BARCOPY_HANDLE_ATTR_SYNC_MEMOPS:
+		*value = gdri_region_sync_memops(hd->region, hd->low, hd->high);
+		return 0;
+	case BARCOPY_HANDLE_ATTR_MAPPING_TYPE:
+		*value = hd->pin.type;
+		return 0;
+	default:
+		return gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
+	}
+}
+
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr,
 				 uint64_t *value)
 {
 	struct gdri_handle *hd;
-	int rc = 0, err = value ? -gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("value");
+	int rc = value ? gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("value");
 
-	if (err)
-		return err;
-	if (attr == BARCOPY_HANDLE_ATTR_BACKEND)
-		*value = hd->pin.backend->id;
-	else if (attr == BARCOPY_HANDLE_ATTR_DEVICE && hd->pin.device < 0)
-		rc = gdri_fail(ENOTSUP, "the device of this handle is not known");
-	else if (attr == BARCOPY_HANDLE_ATTR_DEVICE)
-		*value = (uint64_t)hd->pin.device;
-	else if (attr == BARCOPY_HANDLE_ATTR_PERSISTENT)
-		*value = hd->pin.persistent;
-	else if (attr == BARCOPY_HANDLE_ATTR_SYNC_MEMOPS)
-		*value = gdri_region_sync_memops(hd->region, hd->low, hd->high);
-	else if (attr == BARCOPY_HANDLE_ATTR_MAPPING_TYPE)
-		*value = hd->pin.type;
-	else
-		rc = gdri_fail(EINVAL, "unknown handle attribute %d", (int)attr);
-	return gdri_handle_done(hd, rc);
+	if (!rc)
+		rc = gdri_handle_done(hd, attribute(hd, attr, value));
+	return gdri_out(rc);
 }

@@ -10,39 +10,37 @@ static int check(const barcopy_mem_t *mem, size_t size, uint32_t flags, int know
 {
 	if (!mem)
 		return gdri_null("mem");
-	return size ? gdri_check_flags(flags, known, call) : gdri_refuse(EINVAL, "size is 0");
+	return size ? gdri_check_flags(flags, known, call) : gdri_fail(EINVAL, "size is 0");
 }
 
 int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem)
 {
 	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
-	int rc, err = check(mem, size, flags, known, "barcopy_mem_alloc") ?: -gdri_ctx_get(g, &ctx);
+	int rc = check(mem, size, flags, known, "barcopy_mem_alloc") ?: gdri_ctx_get(g, &ctx);
 
-	if (err)
-		return err;
-	/* Idle regions may hold freed memory, which is then the memory that is missing. */
+	if (rc)
+		return gdri_out(rc);
+	/* An idle cached region can keep freed GPU memory allocated: evict and retry. */
 	do
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
 	while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
 	       gdri_caches_give_way(ctx, rc, device, size));
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_out(gdri_ctx_leave(ctx, rc));
 }
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)
 {
-	int err = mem ? -gdri_handle_end(g, mem->handle, &gdri_kind_mem) : gdri_null("mem");
+	int rc = mem ? gdri_handle_end(g, mem->handle, &gdri_kind_mem) : gdri_null("mem");
 
-	if (!err)
+	if (!rc)
 		memset(mem, 0, sizeof(*mem));
-	return err;
+	return gdri_out(rc);
 }
 
 int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd)
 {
-	if (!mem || !fd)
-		return gdri_null("mem or fd");
-	return -gdri_mem_export(g, mem->handle, fd);
+	return gdri_out(mem && fd ? gdri_mem_export(g, mem->handle, fd) : gdri_null("mem or fd"));
 }
 
 static int init_and_find(int device, struct gdri_pci_address *pci)
@@ -67,21 +65,20 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
 	struct gdri_ctx *ctx;
-	int rc, err = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
+	int rc = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
 
-	if (err)
-		return err;
 	/* Before CUDA or any backend is asked: one that takes no dma-buf would say ENOTSUP. */
-	if (fcntl(fd, F_GETFD) < 0)
-		return gdri_refuse(EINVAL, "%d is not an open file descriptor", fd);
-	rc = imported.dmabuf ? check_dmabuf(&imported, size) : 0;
-	err = -rc ?: -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	if (!rc && fcntl(fd, F_GETFD) < 0)
+		rc = gdri_fail(EINVAL, "%d is not an open file descriptor", fd);
+	if (!rc && imported.dmabuf)
+		rc = check_dmabuf(&imported, size);
+	rc = rc ?: gdri_ctx_get(g, &ctx);
+	if (rc)
+		return gdri_out(rc);
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size));
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_out(gdri_ctx_leave(ctx, rc));
 }
 
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
@@ -89,23 +86,21 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 {
 	const int known = BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS;
 	struct gdri_ctx *ctx;
-	int rc, err;
+	int rc = cpu_ptr && handle ? 0 : gdri_null("cpu_ptr or handle");
 
-	if (!cpu_ptr || !handle)
-		return gdri_null("cpu_ptr or handle");
-	err = gdri_check_flags(flags, known, "barcopy_map_range") ?: -gdri_ctx_get(g, &ctx);
-	if (err)
-		return err;
+	rc = rc ?: gdri_check_flags(flags, known, "barcopy_map_range") ?: gdri_ctx_get(g, &ctx);
+	if (rc)
+		return gdri_out(rc);
 	do
 		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_out(gdri_ctx_leave(ctx, rc));
 }
 
 int barcopy_unmap_range(gdr_t g, gdr_mh_t handle)
 {
-	return -gdri_handle_end(g, handle, &gdri_kind_range);
+	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_range));
 }
 
 int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
@@ -113,27 +108,25 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 	struct gdri_pci_address pci;
 	barcopy_bar_info_t now;
 	struct gdri_bar bar;
-	int rc;
+	int rc = info ? gdri_struct_check(info, FIRST_BAR_INFO) : gdri_null("info");
 
-	if (!info)
-		return gdri_null("info");
-	rc = gdri_struct_check(info, FIRST_BAR_INFO) ?: init_and_find(device, &pci)
-						     ?: gdri_nvml_bar(&pci, &bar);
-	if (rc)
-		return -rc;
-	now.total = bar.total;
-	now.used = bar.used;
-	now.free = bar.free;
-	return -gdri_struct_out(&now, sizeof(now), FIRST_BAR_INFO, info);
+	rc = rc ?: init_and_find(device, &pci) ?: gdri_nvml_bar(&pci, &bar);
+	if (!rc) {
+		now.total = bar.total;
+		now.used = bar.used;
+		now.free = bar.free;
+		rc = gdri_struct_out(&now, sizeof(now), FIRST_BAR_INFO, info);
+	}
+	return gdri_out(rc);
 }
 
 int barcopy_get_event_fd(gdr_t g, int *fd)
 {
 	struct gdri_ctx *ctx;
-	int rc, copy, err = fd ? -gdri_ctx_get(g, &ctx) : gdri_null("fd");
+	int copy, rc = fd ? gdri_ctx_get(g, &ctx) : gdri_null("fd");
 
-	if (err)
-		return err;
+	if (rc)
+		return gdri_out(rc);
 	rc = gdri_backends_event_fd(&ctx->backends, &copy);
 	if (!rc) {
 		/* The caller's descriptor outlives the context. */
@@ -143,7 +136,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd)
 		else
 			*fd = copy;
 	}
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_out(gdri_ctx_leave(ctx, rc));
 }
 
 /* A handle to be reported; of a cache: with the pages of its region. */
@@ -190,18 +183,20 @@ int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 {
 	struct gdri_ctx *ctx;
 	struct revoked r;
-	int err = handle ? -gdri_ctx_get(g, &ctx) : gdri_null("handle");
+	int rc = handle ? gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
-	if (err)
-		return err;
+	if (rc)
+		return gdri_out(rc);
 	while (find(ctx, false, &r) || find(ctx, true, &r)) {
 		/* This ends an idle region and its handle, which is then not reported. */
 		if (r.cache)
 			gdri_cache_forget(r.cache, r.start, r.end);
 		if (gdri_slots_find(&gdri_handles, r.name)) {
 			handle->h = r.name;
-			return gdri_ctx_leave(ctx, 0);
+			gdri_ctx_put(ctx);
+			return 0;
 		}
 	}
-	return gdri_ctx_leave(ctx, gdri_fail(ENOENT, "no further range has been revoked"));
+	rc = gdri_fail(ENOENT, "no further range has been revoked");
+	return gdri_out(gdri_ctx_leave(ctx, rc));
 }

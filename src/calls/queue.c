@@ -12,7 +12,7 @@ static inline __attribute__((always_inline)) struct gdri_queue *find(barcopy_que
 
 static __attribute__((cold, noinline)) int refuse(barcopy_queue_t name)
 {
-	return -gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
+	return gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
 }
 
 int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *options,
@@ -20,35 +20,32 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 {
 	barcopy_queue_options_t o = { 0 };
 	struct gdri_ctx *ctx;
-	int err;
+	int rc = 0;
 
 	if (!queue)
-		return gdri_null("queue");
-	err = options ? -gdri_struct_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options) : 0;
-	if (err)
-		return err;
-	if (o.flags)
-		return gdri_refuse(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
+		rc = gdri_null("queue");
+	else if (options)
+		rc = gdri_struct_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options);
 	if (!o.lines)
 		o.lines = GDRI_QUEUE_RING;
-	if (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
-	    o.lines & (o.lines - 1))
-		return gdri_refuse(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
-				   o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
-	return -gdri_ctx_get(g, &ctx)
-		       ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, o.lines, queue));
+	if (!rc && o.flags)
+		rc = gdri_fail(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
+	else if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
+			 o.lines & (o.lines - 1)))
+		rc = gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
+			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
+	rc = rc ?: gdri_ctx_get(g, &ctx);
+	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, o.lines, queue)));
 }
 
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 {
 	const struct gdri_queue *q = find(queue);
+	int rc = !q ? refuse(queue) : view ? 0 : gdri_null("view");
 
-	if (!q)
-		return refuse(queue);
-	if (!view)
-		return gdri_null("view");
-	*view = q->view;
-	return 0;
+	if (!rc)
+		*view = q->view;
+	return gdri_out(rc);
 }
 
 static inline __attribute__((always_inline)) int send_as(barcopy_queue_t queue, const void *message,
@@ -60,17 +57,17 @@ static inline __attribute__((always_inline)) int send_as(barcopy_queue_t queue, 
 		return refuse(queue);
 	if (__builtin_expect(!message, 0))
 		return gdri_null("message");
-	return -gdri_queue_send(q, message, size, timeout_ns, err);
+	return gdri_queue_send(q, message, size, timeout_ns, err);
 }
 
 int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint64_t timeout_ns)
 {
-	return send_as(queue, message, size, timeout_ns, ETIMEDOUT);
+	return gdri_out(send_as(queue, message, size, timeout_ns, ETIMEDOUT));
 }
 
 int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size)
 {
-	return send_as(queue, message, size, 0, EAGAIN);
+	return gdri_out(send_as(queue, message, size, 0, EAGAIN));
 }
 
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
@@ -78,11 +75,9 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 {
 	struct gdri_queue *q = find(queue);
 
-	if (__builtin_expect(!q, 0))
-		return refuse(queue);
-	if (__builtin_expect(!message, 0))
-		return gdri_null("message");
-	return -gdri_queue_receive(q, message, capacity, size, timeout_ns);
+	if (__builtin_expect(!q || !message, 0))
+		return gdri_out(q ? gdri_null("message") : refuse(queue));
+	return gdri_out(gdri_queue_receive(q, message, capacity, size, timeout_ns));
 }
 
 int barcopy_queue_stop(barcopy_queue_t queue)
@@ -90,7 +85,7 @@ int barcopy_queue_stop(barcopy_queue_t queue)
 	struct gdri_queue *q = find(queue);
 
 	if (!q)
-		return refuse(queue);
+		return gdri_out(refuse(queue));
 	gdri_queue_stop(q);
 	return 0;
 }
@@ -99,15 +94,12 @@ int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns)
 {
 	struct gdri_queue *q = find(queue);
 	struct gdri_ctx *ctx;
-	int err;
+	int rc = q ? gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx)
+		   : refuse(queue);
 
-	if (!q)
-		return refuse(queue);
-	err = -gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx);
-	if (err)
-		return err;
-	err = gdri_slot_is(&q->slot, (uintptr_t)queue) ? -gdri_queue_destroy(q, timeout_ns)
-						       : refuse(queue);
-	gdri_ctx_put(ctx);
-	return err;
+	if (!rc)
+		rc = gdri_ctx_leave(ctx, gdri_slot_is(&q->slot, (uintptr_t)queue)
+						 ? gdri_queue_destroy(q, timeout_ns)
+						 : refuse(queue));
+	return gdri_out(rc);
 }

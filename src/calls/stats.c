@@ -51,17 +51,17 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 {
 	struct gdri_ctx *ctx = NULL;
 	barcopy_stats_t now;
-	int err = !stats ? gdri_null("stats") : g ? -gdri_ctx_get(g, &ctx) : 0;
+	int rc = !stats ? gdri_null("stats") : g ? gdri_ctx_get(g, &ctx) : 0;
 
-	if (err)
-		return err;
+	if (rc)
+		return gdri_out(rc);
 	if (ctx) {
 		of_context(ctx, &now);
 		gdri_ctx_put(ctx);
 	} else {
 		of_process(&now);
 	}
-	return -gdri_struct_out(&now, sizeof(now), FIRST_STATS, stats);
+	return gdri_out(gdri_struct_out(&now, sizeof(now), FIRST_STATS, stats));
 }
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
