@@ -12,7 +12,7 @@
 /* Called with the table's lock held. */
 static int add_chunk_locked(struct gdri_slots *table)
 {
-	uint32_t first = table->count;
+	uint32_t first = atomic_load_explicit(&table->count, memory_order_relaxed);
 	size_t bytes = table->object_size * GDRI_SLOTS_PER_CHUNK;
 	char *chunk;
 
@@ -24,7 +24,6 @@ static int add_chunk_locked(struct gdri_slots *table)
 	memset(chunk, 0, bytes);
 	atomic_store_explicit(&table->chunks[first / GDRI_SLOTS_PER_CHUNK], chunk,
 			      memory_order_release);
-	table->count += GDRI_SLOTS_PER_CHUNK;
 	for (uint32_t i = GDRI_SLOTS_PER_CHUNK; i-- > 0;) {
 		struct gdri_slot *slot = gdri_slot_at(table, first + i);
 
@@ -34,6 +33,8 @@ static int add_chunk_locked(struct gdri_slots *table)
 		slot->next_free = table->first_free;
 		table->first_free = slot->index + 1;
 	}
+	/* gdri_slots_each() sees objects that are initialized. */
+	atomic_store_explicit(&table->count, first + GDRI_SLOTS_PER_CHUNK, memory_order_release);
 	return 0;
 }
 
@@ -78,10 +79,10 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot)
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg)
 {
-	pthread_mutex_lock(&table->lock);
-	for (uint32_t i = 0; i < table->count; i++)
+	uint32_t count = atomic_load_explicit(&table->count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < count; i++)
 		fn(gdri_slot_at(table, i), arg);
-	pthread_mutex_unlock(&table->lock);
 }
 
 void gdri_slots_after_fork(struct gdri_slots *table)

@@ -34,7 +34,7 @@ struct gdri_slots {
 	size_t object_size; /* a multiple of 64; constant once there is a chunk, and so is init */
 	void (*init)(struct gdri_slot *slot); /* or NULL */
 	uint32_t first_free; /* index + 1, or 0 */
-	uint32_t count; /* objects made */
+	_Atomic uint32_t count; /* objects made; read without the lock */
 	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
@@ -52,7 +52,7 @@ void gdri_slot_retire(struct gdri_slot *slot); /* makes it not findable, and kee
 /* Gives a retired or never published object back. */
 void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 
-/* Calls fn for every object made so far, live or not; no object is made meanwhile. */
+/* Calls fn for every object made so far, live or not. Takes no lock: fn may wait. */
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 

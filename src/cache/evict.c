@@ -106,6 +106,7 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 /* What each cache of a context is asked for. */
 struct visit {
 	struct gdri_ctx *ctx;
+	gdr_t g; /* its name */
 	int device;
 	uint64_t bytes;
 	bool any; /* has given way */
@@ -116,6 +117,9 @@ static void visit(struct gdri_slot *slot, void *arg)
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 	struct visit *v = arg;
 
+	/* The lock of another context's cache may be held for long, by a pin or an unmap there. */
+	if (atomic_load_explicit(&cache->g, memory_order_acquire) != v->g)
+		return;
 	gdri_cache_lock(cache);
 	if (cache->ctx == v->ctx && !v->bytes)
 		v->any |= gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
@@ -126,7 +130,10 @@ static void visit(struct gdri_slot *slot, void *arg)
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes)
 {
-	struct visit v = { .ctx = ctx, .device = device, .bytes = bytes };
+	struct visit v = { .ctx = ctx,
+			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
+			   .device = device,
+			   .bytes = bytes };
 
 	if (gdri_is_short(rc) && gdri_may_fit(device, bytes))
 		gdri_slots_each(&gdri_caches, visit, &v);

@@ -90,6 +90,70 @@ static void room_for_plain_pins(void)
 	OK(barcopy_cache_put(cache, &used));
 }
 
+static struct {
+	barcopy_cache_t cache;
+	barcopy_mem_t mem;
+	gdr_t other;
+	CUdeviceptr memory;
+	atomic_bool went_on;
+} beside;
+
+static void forget_one(void)
+{
+	OK(barcopy_cache_invalidate(beside.cache, beside.memory, 1));
+}
+
+/* An invalidation inside a call, whose end works it off; and another context that needs room. */
+static void *other_calls(void *arg)
+{
+	barcopy_cache_t cache;
+	gdr_mh_t h;
+	void *va;
+	int rc;
+
+	wrap_reset();
+	wrap_before("munmap", forget_one);
+	rc = barcopy_mem_free(g, &beside.mem) ?: barcopy_cache_create(beside.other, NULL, &cache);
+	rc = rc ?: gdr_pin_buffer_v2(beside.other, beside.memory, 12 * CHUNK, 0, &h);
+	atomic_store(&beside.went_on,
+		     !rc && gdr_map(beside.other, h, &va, 12 * CHUNK) == ENOMEM);
+	return arg;
+}
+
+static void in_the_unmap(void)
+{
+	unit_start(1, other_calls, NULL, 0);
+	unit_wait_asleep();
+	ck_assert_msg(atomic_load(&beside.went_on), "the other thread waits");
+}
+
+static void after_the_failed_map(void)
+{
+	wrap_before("munmap", in_the_unmap);
+}
+
+/* While idle regions make room no other thread waits for the unmap, whatever it invalidates. */
+static void room_beside_other_calls(void)
+{
+	gdr_mh_t h;
+	void *va;
+
+	beside.memory = vmm_new(0, 12);
+	beside.cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	beside.other = open_any();
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &beside.mem));
+	for (unsigned int i = 0; i < 4; i++)
+		get_and_put(beside.cache, beside.memory + i * CHUNK);
+	OK(gdr_pin_buffer_v2(g, beside.memory + 4 * CHUNK, 8 * CHUNK, 0, &h));
+	wrap_reset();
+	wrap_before("munmap", after_the_failed_map);
+	OK(gdr_map(g, h, &va, 8 * CHUNK));
+	wrap_reset();
+	ck_assert(atomic_load(&beside.went_on));
+	ck_assert_ptr_null(unit_join());
+	OK(gdr_close(beside.other));
+}
+
 /* A range over a hole of a GPU page or more fails soon, however long it is, and evicts nothing. */
 static void huge_ranges(void)
 {
@@ -584,6 +648,7 @@ static void ended_meanwhile(void)
 static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
+	{ "room beside other calls", room_beside_other_calls, "GDRSIM_BAR1_MIB=24" },
 	{ "huge ranges", huge_ranges, "" },
 	{ "one question for a miss", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
