@@ -403,10 +403,10 @@ enum barcopy_map_range_flags {
  * parts of a range, buffers in one page. The pin ends with the last of them. Allocations of up to 2
  * MiB are pinned whole. Ranges that do not overlap, such as the buffers of an allocator in its
  * segments, pin at most twice the GPU pages that they touch, in any order; ranges that overlap
- * without one containing the other at most four times. (A range next to one that is longer than 2
- * MiB and more than twice as long does not share that one's pin, and so does not keep it.) Memory
- * that was freed and reallocated is never shared: the library compares CUDA's buffer ID. Two
- * allocations of cudaHostAlloc are not shared either; nothing of them is pinned.
+ * without one containing the other at most four times. (A range next to one that is more than twice
+ * as long does not share that one's pin, and so does not keep it.) Memory that was freed and
+ * reallocated is never shared: the library compares CUDA's buffer ID. Two allocations of
+ * cudaHostAlloc are not shared either; nothing of them is pinned.
  *
  * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. It stays set
  * after the unmap, and is the whole allocation's: also that of other buffers in an allocator's

@@ -23,7 +23,8 @@
  *    is longer than the last pin at most four times the pages of the longest.
  * In the table a page belongs to its first region, until another region holds all of that region's
  * pages. A range does not share a region more than twice as long as itself, which would keep its
- * neighbours pinned, unless it is part of the range that the region was made for.
+ * neighbours pinned, unless an allocation is pinned whole or it is part of the range that the region
+ * was made for.
  *
  * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It
  * turns each entry of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts
@@ -74,6 +75,8 @@ struct gdri_entry {
 
 	_Alignas(64) struct gdri_region region;
 	uint64_t low, high; /* the range that it was made for */
+
+	bool whole; /* made for a range in an allocation that is pinned whole */
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
@@ -241,7 +244,7 @@ static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr
 {
 	uint64_t have = gdri_entry_size(e);
 
-	return !e->cache->keeps && have > GDRI_WHOLE_MAX && have / 2 > size + 2 * GPU_PAGE_SIZE &&
+	return !e->cache->keeps && !e->whole && have / 2 > size + 2 * GPU_PAGE_SIZE &&
 	       (addr < e->low || addr + size > e->high);
 }
 

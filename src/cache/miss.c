@@ -263,6 +263,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
 	gdri_cuda_describe(addr, size, &m);
+	e->whole = m.size && m.size <= cache->options.whole_max;
 	choose_locked(cache, &m, &low, &high);
 	rc = open_any_locked(cache, e, &m, low, high);
 	if (!rc) {

@@ -126,6 +126,28 @@ static void overlap(void)
 	vmm_delete(d, 4);
 }
 
+/* Ranges of 100 bytes beside others of 2 MiB, which end: at most two pages each stay pinned. */
+static void beside_ended(void)
+{
+	barcopy_bar_info_t before = { .struct_size = sizeof(before) }, after = before;
+	CUdeviceptr d = standin_alloc(33 * CHUNK);
+	gdr_mh_t longer[32], mh[32];
+	void *cpu;
+
+	OK(barcopy_get_bar_info(0, &before));
+	for (size_t i = 0; i < COUNT(mh); i++) {
+		OK(barcopy_map_range(g, d + i * CHUNK, CHUNK - 100, 0, &cpu, &longer[i]));
+		OK(barcopy_map_range(g, d + (i + 1) * CHUNK - 100, 100, 0, &cpu, &mh[i]));
+		OK(barcopy_unmap_range(g, longer[i]));
+		ck_assert(same_memory(mh[i], (char *)cpu + 80, d + (i + 1) * CHUNK - 20));
+	}
+	OK(barcopy_get_bar_info(0, &after));
+	ck_assert_uint_le(after.used - before.used, 2 * COUNT(mh) * PAGE);
+	for (size_t i = 0; i < COUNT(mh); i++)
+		OK(barcopy_unmap_range(g, mh[i]));
+	CU(cuda.cuMemFree_v2(d));
+}
+
 /* Two allocations in one GPU page, one made after the page was pinned. */
 static void one_page(void)
 {
@@ -372,6 +394,7 @@ static const struct unit_test tests[] = {
 	{ "flush", flush },
 	{ "pinned once", pinned_once },
 	{ "overlap", overlap },
+	{ "beside ranges that have ended", beside_ended },
 	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030 GDRCOPY_BACKEND=dmabuf" },
 	{ "reallocated", reallocated },
 	{ "read-only", read_only },
