@@ -190,7 +190,8 @@ static void several_plans(void)
 
 /*
  * The public posts are the CPU's direct stores where the plan has them. A CPU that lacks MOVDIRI
- * refuses the instruction, which shows as well that it was tried.
+ * refuses the instruction, which shows as well that it was tried; one whose hypervisor hides MOVDIRI
+ * does not.
  */
 static sigjmp_buf refused;
 
@@ -220,18 +221,12 @@ static void posted_words(void)
 		ck_assert_int_eq(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
 		ck_assert_str_eq(step_end(), "ws");
 		plan.posts = true;
-		if (has) {
-			step_begin();
-			ck_assert_int_eq(
-				call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
-			ck_assert_str_eq(step_end(), "w");
+		signal(SIGILL, has ? SIG_DFL : on_sigill);
+		if (sigsetjmp(refused, 1))
 			continue;
-		}
-		signal(SIGILL, on_sigill);
-		if (!sigsetjmp(refused, 1)) {
-			(void)(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1));
-			ck_abort_msg("a put");
-		}
+		step_begin();
+		ck_assert_int_eq(call ? barcopy_post64(h, map, 1) : barcopy_post32(h, map, 1), 0);
+		ck_assert_str_eq(step_end(), "w");
 	}
 }
 
