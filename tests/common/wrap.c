@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_RULES = 4, MAX_NAMES = 24 };
@@ -111,6 +112,16 @@ long long wrap_mapped(void)
 	return atomic_load(&mapped);
 }
 
+static void run_before(const char *name)
+{
+	void (*before)(void) = w.before;
+
+	if (!before || strcmp(w.before_name, name))
+		return;
+	w.before = NULL;
+	before();
+}
+
 /* Whether this call is to fail: errno is set then. */
 static bool fails(const char *name, int usual)
 {
@@ -123,12 +134,7 @@ static bool fails(const char *name, int usual)
 			abort();
 	w.counts[i].name = name;
 	w.counts[i].calls++;
-	if (w.before && !strcmp(w.before_name, name)) {
-		void (*before)(void) = w.before;
-
-		w.before = NULL;
-		before();
-	}
+	run_before(name);
 	for (size_t r = 0; r < w.n_rules; r++)
 		if (!strcmp(w.rules[r].name, name) &&
 		    (w.rules[r].every || (w.rules[r].left && !--w.rules[r].left))) {
@@ -295,4 +301,11 @@ long __wrap_syscall(long number, ...)
 	d = va_arg(ap, long);
 	va_end(ap);
 	return fails("syscall", EFAULT) ? -1 : __real_syscall(number, a, b, c, d);
+}
+
+/* The clock does not fail, and is not counted. */
+WRAP(int, clock_gettime, clockid_t id, struct timespec *t)
+{
+	run_before("clock_gettime");
+	return __real_clock_gettime(id, t);
 }

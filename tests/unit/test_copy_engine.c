@@ -4,8 +4,12 @@
  * not, failures of CUDA in the midst of one, and memory that is another's by now.
  */
 
+#include <signal.h>
+
 #include "common/resources.h"
+#include "common/wrap.h"
 #include "core/handle.h"
+#include "cuda/private.h"
 #include "mapped.h"
 
 static void engine_by_size(void)
@@ -124,6 +128,77 @@ static void measured(void)
 	cuda_hooks.set_fail(NULL);
 	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 2);
 	check_counts(6, 0);
+}
+
+/* The words that streams were to write, and the call that does it. */
+static struct {
+	uint32_t *at, value;
+} polled[3];
+static unsigned int n_polled;
+static __typeof__(gdri_cu.cuStreamWriteValue32_v2) write_word;
+
+/* The first word does not come by itself. */
+static CUresult note_word(CUstream stream, CUdeviceptr at, uint32_t value, unsigned int flags)
+{
+	uint32_t *word = (uint32_t *)(uintptr_t)at;
+
+	ck_assert_uint_lt(n_polled, COUNT(polled));
+	ck_assert_uint_ne(*word, value);
+	polled[n_polled].at = word;
+	polled[n_polled].value = value;
+	return n_polled++ ? write_word(stream, at, value, flags) : CUDA_SUCCESS;
+}
+
+static void read_to(uint8_t *locked, gdr_mh_t handle, const uint8_t *map, size_t size)
+{
+	memset(locked, 0, size);
+	OK(gdr_copy_from_mapping(handle, locked, map, size));
+	ck_assert_mem_eq(locked, buf, size);
+}
+
+/* While a copy polls its word, another one is done. */
+static void while_polling(void)
+{
+	read_to(standin_host_alloc(4096, 0), h, p, 4096);
+	ck_assert_uint_eq(n_polled, 2);
+	ck_assert_ptr_ne(polled[0].at, polled[1].at);
+	__atomic_store_n(polled[0].at, polled[0].value, __ATOMIC_RELEASE);
+}
+
+static int touch_word(void *word)
+{
+	return unit_touch(word, false);
+}
+
+/* Each copy under way polls a word of its own, on its device's page, which no child inherits. */
+static void polled_words(void)
+{
+	uint8_t *locked = standin_host_alloc(4096, 0);
+	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
+	struct standin_vmm second;
+	void *map;
+
+	OK(set(4096, 0));
+	OK(gdr_copy_to_mapping(h, p, buf, 4096));
+	write_word = gdri_cu.cuStreamWriteValue32_v2;
+	gdri_cu.cuStreamWriteValue32_v2 = note_word;
+	wrap_reset();
+	wrap_before("clock_gettime", while_polling);
+	read_to(locked, h, p, 4096);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
+	ck_assert_int_eq(unit_in_child(touch_word, polled[0].at), SIGSEGV);
+
+	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
+	standin_vmm_alloc(&second, 1, 1, STANDIN_GRANULE, true);
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_pin_buffer_v2(g, second.ptr, 65536, 0, &h));
+	OK(gdr_map(g, h, &map, 65536));
+	OK(set(4096, 0));
+	OK(gdr_copy_to_mapping(h, map, buf, 4096));
+	read_to(locked, h, map, 4096);
+	ck_assert_uint_eq(n_polled, 3);
+	ck_assert_ptr_ne(polled[0].at, polled[2].at);
+	ck_assert_ptr_ne(polled[1].at, polled[2].at);
 }
 
 /*
@@ -274,15 +349,22 @@ static void freed_before_the_unpin(void)
 static void context_gone(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
-	unsigned long ended, entered;
+	unsigned long ended, entered, written;
 	CUdeviceptr memory;
 	CUcontext own;
 	gdr_mh_t other;
+	void *map;
 
 	CU(cuda.cuCtxCreate_v2(&own, 0, 0));
 	CU(cuda.cuMemAlloc_v2(&memory, 65536));
 	OK(gdr_pin_buffer_v2(g, memory, 65536, 0, &other));
+	OK(gdr_map(g, other, &map, 65536));
 	OK(barcopy_set_copy_options(other, &o));
+	/* Nor has it words there, which would end with the context too. */
+	OK(gdr_copy_to_mapping(other, map, buf, 4096));
+	written = cuda_hooks.calls("cuStreamWriteValue32");
+	read_to(standin_host_alloc(4096, 0), other, map, 4096);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamWriteValue32"), written);
 	CU(cuda.cuCtxDestroy_v2(own));
 	ended = cuda_hooks.calls("cuStreamDestroy");
 	entered = cuda_hooks.calls("cuCtxPushCurrent");
@@ -372,7 +454,9 @@ static void replaced_before_the_options(void)
 static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
+	{ "AUTO where copies take time", automatic, "GDRSIM_ASYNC_DELAY_US=20" },
 	{ "AUTO is measured", measured, "" },
+	{ "a word of its own", polled_words, "GDRSIM_DEVICES=2" },
 	{ "beside the legacy stream", beside_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
