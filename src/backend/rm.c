@@ -88,7 +88,11 @@ static int rm_open(void **state)
 	(void)state;
 	if (!rc)
 		rc = gdri_rm_check();
-	return rc ? rc : gdri_cuda_load();
+	if (!rc)
+		rc = gdri_cuda_load();
+	if (!rc)
+		(void)gdri_cuda_watch_possible(); /* here, where no lock is held */
+	return rc;
 }
 
 static int rm_decide(void)

@@ -3,6 +3,7 @@
 #include "cuda/private.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "abi/nvml.h"
@@ -144,49 +145,62 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 	X(nvmlDeviceGetBAR1MemoryInfo)      \
 	X(nvmlErrorString)
 
-/* Filled once, under nvml_lock. NVML stays loaded: it may have threads of its own. */
-GDRI_MUTEX(nvml_lock);
-static bool nvml_ready;
-static struct {
+struct nvml_calls {
 #define X(name) __typeof__(&(name)) name;
 	NVML_CALLS(X)
 #undef X
-} nvml;
+};
 
-static int fail_nvml(nvmlReturn_t r, const char *call)
+/* Written once. NVML stays loaded: it may have threads of its own. */
+GDRI_MUTEX(nvml_lock);
+static struct nvml_calls nvml;
+static atomic_bool nvml_ready;
+
+static int fail_nvml(const struct nvml_calls *calls, nvmlReturn_t r, const char *call)
 {
-	const char *text = nvml.nvmlErrorString(r);
+	const char *text = calls->nvmlErrorString(r);
 
 	return gdri_fail(r == NVML_ERROR_UNKNOWN ? EIO : ENOTSUP, "%s: %s (%d)", call,
 			 text ? text : "unknown error", (int)r);
 }
 
-static int load_nvml_locked(void)
+static int start_nvml(void *lib, struct nvml_calls *calls)
 {
 	nvmlReturn_t r;
-	void *lib;
 
-	if (nvml_ready)
+#define X(name)                                                   \
+	calls->name = (__typeof__(calls->name))dlsym(lib, #name); \
+	if (!calls->name)                                         \
+		return gdri_fail(ENOTSUP, "libnvidia-ml.so.1 has no " #name);
+	NVML_CALLS(X)
+#undef X
+	r = calls->nvmlInit_v2();
+	return r ? fail_nvml(calls, r, "nvmlInit") : 0;
+}
+
+/* Calls the loader without a lock, as gdri_cuda_load() does. */
+static int load_nvml(void)
+{
+	struct nvml_calls calls;
+	void *lib;
+	int rc;
+
+	if (atomic_load_explicit(&nvml_ready, memory_order_acquire))
 		return 0;
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return gdri_fail(ENOTSUP, "BAR1 cannot be asked about without NVML: %s", dlerror());
-#define X(name)                                                               \
-	nvml.name = (__typeof__(nvml.name))dlsym(lib, #name);                 \
-	if (!nvml.name) {                                                     \
-		dlclose(lib);                                                 \
-		return gdri_fail(ENOTSUP, "libnvidia-ml.so.1 has no " #name); \
-	}
-	NVML_CALLS(X)
-#undef X
-	r = nvml.nvmlInit_v2();
-	if (r) {
-		int rc = fail_nvml(r, "nvmlInit");
-
+	rc = start_nvml(lib, &calls);
+	if (rc) {
 		dlclose(lib);
 		return rc;
 	}
-	nvml_ready = true;
+	pthread_mutex_lock(&nvml_lock);
+	if (!atomic_load_explicit(&nvml_ready, memory_order_relaxed)) {
+		nvml = calls;
+		atomic_store_explicit(&nvml_ready, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&nvml_lock);
 	return 0;
 }
 
@@ -196,21 +210,18 @@ int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar)
 	nvmlBAR1Memory_t memory;
 	nvmlReturn_t r;
 	char id[32];
-	int rc;
+	int rc = load_nvml();
 
-	pthread_mutex_lock(&nvml_lock);
-	rc = load_nvml_locked();
-	pthread_mutex_unlock(&nvml_lock);
 	if (rc)
 		return rc;
 	snprintf(id, sizeof(id), "%08x:%02x:%02x.%u", pci->domain, pci->bus, pci->device,
 		 pci->function);
 	r = nvml.nvmlDeviceGetHandleByPciBusId_v2(id, &device);
 	if (r)
-		return fail_nvml(r, "nvmlDeviceGetHandleByPciBusId");
+		return fail_nvml(&nvml, r, "nvmlDeviceGetHandleByPciBusId");
 	r = nvml.nvmlDeviceGetBAR1MemoryInfo(device, &memory);
 	if (r)
-		return fail_nvml(r, "nvmlDeviceGetBAR1MemoryInfo");
+		return fail_nvml(&nvml, r, "nvmlDeviceGetBAR1MemoryInfo");
 	bar->total = memory.bar1Total;
 	bar->used = memory.bar1Used;
 	bar->free = memory.bar1Free;

@@ -14,43 +14,54 @@ void *gdri_cuda_library;
 GDRI_MUTEX(load_lock);
 static atomic_bool loaded;
 
-static int load_locked(void)
+/* The needed calls, or -ENODEV; those of a group that is not complete are NULL. */
+static int find_calls(void *lib, struct gdri_cuda_calls *calls)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	unsigned int absent = 0; /* 1 << group of each missing call */
 
-	if (!lib)
-		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
 #define X(name, group)                                                  \
-	gdri_cu.name = (__typeof__(gdri_cu.name))dlsym(lib, #name);     \
-	if (GDRI_CUDA_##group == GDRI_CUDA_NEEDED && !gdri_cu.name) {   \
-		dlclose(lib);                                           \
+	calls->name = (__typeof__(calls->name))dlsym(lib, #name);       \
+	if (GDRI_CUDA_##group == GDRI_CUDA_NEEDED && !calls->name)      \
 		return gdri_fail(ENODEV, "libcuda.so.1 has no " #name); \
-	}                                                               \
-	absent |= !gdri_cu.name << GDRI_CUDA_##group;
+	absent |= !calls->name << GDRI_CUDA_##group;
 	CUDA_CALLS(X)
 #undef X
 #define X(name, group)                                                                \
 	if (GDRI_CUDA_##group != GDRI_CUDA_ALONE && absent & 1u << GDRI_CUDA_##group) \
-		gdri_cu.name = NULL;
+		calls->name = NULL;
 	CUDA_CALLS(X)
 #undef X
-	gdri_cuda_library = lib;
-	atomic_store_explicit(&loaded, true, memory_order_release);
 	return 0;
 }
 
+/*
+ * The loader has a lock of its own, which a thread holds while it runs a constructor, and that may
+ * come here: so the loader is called without load_lock. Of two threads the first one's load counts.
+ */
 int gdri_cuda_load(void)
 {
-	int rc = 0;
+	struct gdri_cuda_calls calls;
+	void *lib;
+	int rc;
 
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return 0;
+	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
+	rc = find_calls(lib, &calls);
+	if (rc) {
+		dlclose(lib);
+		return rc;
+	}
 	pthread_mutex_lock(&load_lock);
-	if (!atomic_load_explicit(&loaded, memory_order_relaxed))
-		rc = load_locked();
+	if (!atomic_load_explicit(&loaded, memory_order_relaxed)) {
+		gdri_cu = calls;
+		gdri_cuda_library = lib;
+		atomic_store_explicit(&loaded, true, memory_order_release);
+	}
 	pthread_mutex_unlock(&load_lock);
-	return rc;
+	return 0;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

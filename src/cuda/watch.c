@@ -15,7 +15,7 @@ typedef int (*ioctl_fn)(int, unsigned long, ...);
 /* Held from begin to end; guards all that follows except what the ioctls of other threads read. */
 GDRI_MUTEX(lock);
 
-static bool searched;
+static atomic_bool searched; /* then the next one and libc_ioctl are constant */
 static struct gdri_import_slots slots; /* of libcuda; none where it imports no ioctl() */
 static uintptr_t saved[GDRI_IMPORT_SLOTS]; /* what each held before; ours: nothing to restore */
 static bool overridden; /* another hook was found in a slot that was to be restored */
@@ -25,7 +25,7 @@ static void *callback_arg;
 /* Read by every ioctl of libcuda's. */
 static _Atomic(uintptr_t) watching_thread; /* 0: none */
 static _Atomic(uintptr_t) next_ioctl;
-static uintptr_t libc_ioctl; /* constant once `searched` */
+static uintptr_t libc_ioctl;
 
 static _Thread_local bool inside; /* watched_ioctl() */
 
@@ -55,33 +55,30 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	return rc;
 }
 
-static int find_slots_locked(void)
+/* Once, without a lock around calls of the loader: see gdri_cuda_load(). */
+int gdri_cuda_watch_possible(void)
 {
+	struct gdri_import_slots found;
+	uintptr_t libc;
 	int rc = gdri_cuda_load();
 
 	if (rc)
 		return rc;
-	if (!searched) {
-		libc_ioctl = (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl");
-		if (!libc_ioctl)
-			libc_ioctl = (uintptr_t)(ioctl_fn)ioctl;
-		if (!gdri_import_slots_find(gdri_cuda_library, "ioctl", &slots))
-			slots.count = 0;
-		searched = true;
+	if (!atomic_load_explicit(&searched, memory_order_acquire)) {
+		libc = (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl");
+		if (!gdri_import_slots_find(gdri_cuda_library, "ioctl", &found))
+			found.count = 0;
+		pthread_mutex_lock(&lock);
+		if (!atomic_load_explicit(&searched, memory_order_relaxed)) {
+			libc_ioctl = libc ? libc : (uintptr_t)(ioctl_fn)ioctl;
+			slots = found;
+			atomic_store_explicit(&searched, true, memory_order_release);
+		}
+		pthread_mutex_unlock(&lock);
 	}
 	if (!slots.count)
 		return gdri_fail(ENOTSUP, "libcuda imports no ioctl() that could be watched");
 	return 0;
-}
-
-int gdri_cuda_watch_possible(void)
-{
-	int rc;
-
-	pthread_mutex_lock(&lock);
-	rc = find_slots_locked();
-	pthread_mutex_unlock(&lock);
-	return rc;
 }
 
 /* No fork during the write: a child gets no writable page, and no slot without its `saved`. */
@@ -140,10 +137,11 @@ static int install_slot_locked(size_t i)
 
 int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
 {
-	int rc;
+	int rc = gdri_cuda_watch_possible();
 
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&lock);
-	rc = find_slots_locked();
 	callback = fn;
 	callback_arg = arg;
 	for (size_t i = 0; !rc && i < slots.count; i++) {

@@ -4,10 +4,12 @@
  * SYNC_MEMOPS; exports; and that the caller's context and capture mode are restored.
  */
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "cuda/cuda.h"
+#include "cuda/watch.h"
 #include "base/error.h"
 #include "fixture.h"
 
@@ -479,6 +481,58 @@ static void load_from_many_threads(void)
 	ck_assert_ptr_null(unit_threads(16, loads, NULL, 0));
 }
 
+/* ---- a constructor that comes here holds the loader's lock ---------------- */
+
+static int (*meanwhile)(void);
+
+static void *calls(void *arg)
+{
+	(void)arg;
+	return meanwhile() ? "failed" : NULL;
+}
+
+/* Another thread gets through, as one that runs a plugin's constructor must. */
+static void in_another_thread(void)
+{
+	ck_assert_ptr_null(unit_threads(1, calls, NULL, 0));
+}
+
+static int asks_nvml(void)
+{
+	struct gdri_pci_address pci;
+	struct gdri_bar bar;
+	int rc = gdri_cuda_pci_address(0, &pci);
+
+	return rc ? rc : gdri_nvml_bar(&pci, &bar);
+}
+
+struct loading {
+	const char *call; /* of the loader */
+	int (*fn)(void), (*before)(void);
+};
+
+static void no_lock_in_the_loader(void)
+{
+	const struct loading *l = unit_arg;
+
+	if (l->before)
+		OK(l->before());
+	meanwhile = l->fn;
+	alarm(20);
+	wrap_reset();
+	wrap_before(l->call, in_another_thread);
+	OK(l->fn());
+	ck_assert_uint_gt(wrap_calls(l->call), 0);
+	OK(l->fn());
+	alarm(0);
+}
+
+#define LOADING(...)                                 \
+	no_lock_in_the_loader, "", &(struct loading) \
+	{                                            \
+		__VA_ARGS__                          \
+	}
+
 static const struct unit_test tests[] = {
 	{ "device memory", device_memory, "" },
 	{ "VMM and pool memory", vmm_and_pool_memory, "" },
@@ -501,6 +555,12 @@ static const struct unit_test tests[] = {
 	{ "contexts restored after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
+	{ "no lock while libcuda is loaded", LOADING("dlopen", gdri_cuda_load), true },
+	{ "no lock while its calls are looked up", LOADING("dlsym", gdri_cuda_load), true },
+	{ "no lock while NVML is loaded", LOADING("dlopen", asks_nvml, gdri_cuda_load) },
+	{ "no lock while NVML's calls are looked up", LOADING("dlsym", asks_nvml, gdri_cuda_load) },
+	{ "no lock while ioctl() is looked up",
+	  LOADING("dlsym", gdri_cuda_watch_possible, gdri_cuda_load), true },
 };
 
 UNIT_MAIN("cuda", tests, unit_before = standin_start)
