@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -17,7 +19,15 @@ _Atomic(const _Atomic uint32_t *) gdri_process_page = &no_tag;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static _Atomic uint32_t *page;
 static uint32_t last_tag; /* a child inherits it, so its own tags are new ones */
-static int *owned; /* descriptors that a child closes */
+/*
+ * Descriptors that a child closes. The program may have closed one by mistake and have a file of
+ * its own at that number, so a number alone does not identify it.
+ */
+static struct owned {
+	int fd;
+	dev_t dev;
+	ino_t ino;
+} * owned;
 static size_t count, room;
 
 /*
@@ -42,6 +52,19 @@ void gdri_fork_release(void)
 		pthread_mutex_unlock(&lock);
 }
 
+static struct owned identify(int fd)
+{
+	struct stat st = { .st_ino = 0 };
+
+	(void)fstat(fd, &st);
+	return (struct owned){ fd, st.st_dev, st.st_ino };
+}
+
+static bool is_same(struct owned a, struct owned b)
+{
+	return a.fd == b.fd && a.dev == b.dev && a.ino == b.ino;
+}
+
 /*
  * The child has one thread, and a lock that another thread held in the parent stays locked for
  * ever. So all locks but the fork lock, which the forking thread holds, are made anew; what they
@@ -49,8 +72,9 @@ void gdri_fork_release(void)
  */
 static void in_child(void)
 {
-	while (count)
-		close(owned[--count]);
+	for (; count; count--)
+		if (is_same(owned[count - 1], identify(owned[count - 1].fd)))
+			close(owned[count - 1].fd);
 	/* Where the kernel does not know MADV_WIPEONFORK. */
 	if (page)
 		atomic_store_explicit(page, 0, memory_order_relaxed);
@@ -93,14 +117,14 @@ static int own_locked(int fd)
 {
 	if (count == room) {
 		size_t more = room ? 2 * room : 16;
-		int *bigger = realloc(owned, more * sizeof(*bigger));
+		struct owned *bigger = realloc(owned, more * sizeof(*bigger));
 
 		if (!bigger)
 			return -ENOMEM;
 		owned = bigger;
 		room = more;
 	}
-	owned[count++] = fd;
+	owned[count++] = identify(fd);
 	return 0;
 }
 
@@ -138,12 +162,14 @@ int gdri_fork_own(int fd)
 
 void gdri_fork_close(int fd)
 {
+	struct owned found = identify(fd);
+
 	gdri_fork_hold();
 	for (size_t i = 0; i < count; i++)
-		if (owned[i] == fd) {
+		if (is_same(owned[i], found)) {
 			owned[i] = owned[--count];
+			close(fd);
 			break;
 		}
-	close(fd);
 	gdri_fork_release();
 }

@@ -39,7 +39,8 @@ void gdri_fork_release(void);
 int gdri_fork_open(const char *path, int flags);
 /* A child closes fd from now on. 0, or -ENOMEM with its text: then fd is closed. */
 int gdri_fork_own(int fd);
-void gdri_fork_close(int fd); /* close() of a descriptor of these two calls */
+/* close() of a descriptor of these two calls, unless its number is another file's by now. */
+void gdri_fork_close(int fd);
 
 /*
  * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The

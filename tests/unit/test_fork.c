@@ -73,6 +73,32 @@ static void owned(void)
 	gdri_fork_close(fd);
 }
 
+/*
+ * The program closes a descriptor of the library by mistake (a double close), and its number becomes
+ * another file's: that is closed neither in a child nor by the library.
+ */
+static void closed_by_the_program(void)
+{
+	int fd, other, mine;
+
+	OK(gdri_process_enter());
+	fd = gdri_fork_open("/dev/null", O_RDWR);
+	close(fd);
+	mine = open("/dev/zero", O_RDWR);
+	ck_assert_int_eq(mine, fd);
+	child_lacks(0);
+	gdri_fork_close(fd);
+	ck_assert_int_ge(fcntl(mine, F_GETFD), 0);
+	/* The number becomes another file of the library's. */
+	other = gdri_fork_open("/dev/null", O_RDWR);
+	close(other);
+	ck_assert_int_eq(gdri_fork_open("/dev/full", O_RDWR), other);
+	child_lacks(1);
+	gdri_fork_close(other);
+	ck_assert_int_eq(fcntl(other, F_GETFD), -1);
+	child_lacks(0);
+}
+
 static atomic_bool stop;
 
 static void *opens_and_closes(void *arg)
@@ -344,6 +370,7 @@ static void primary_contexts(void)
 static const struct unit_test tests[] = {
 	{ "dma-bufs of pins", dmabufs, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "owned descriptors", owned, "" },
+	{ "descriptors that the program has closed", closed_by_the_program, "" },
 	{ "handlers that map", handlers_that_map,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "cancellation", cancellation, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
