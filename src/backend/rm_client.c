@@ -209,16 +209,26 @@ static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
 		     &gpu->device);
 }
 
+/*
+ * Where the GPU is integrated, RM may map memory of cudaMalloc, but "[it] cannot be coherently
+ * accessed by the CPU complex" (NVIDIA on DGX Spark, whose driver is the open one: forum "DGX Spark
+ * GPUDirect RDMA", 348787), and a trial with fresh memory need not see that.
+ */
 static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 {
 	struct rm_card_info card;
 	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
+	bool integrated;
 	int rc;
 
 	if (!gpu)
 		return gdri_fail(ENOMEM, "no memory for a GPU");
 	gpu->ordinal = device;
-	rc = gdri_cuda_pci_address(device, &gpu->pci);
+	rc = gdri_cuda_is_integrated(device, &integrated);
+	if (!rc && integrated)
+		rc = gdri_fail(ENOTSUP, "not on an integrated GPU");
+	if (!rc)
+		rc = gdri_cuda_pci_address(device, &gpu->pci);
 	if (!rc)
 		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
 	if (!rc)

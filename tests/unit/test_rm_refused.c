@@ -139,6 +139,24 @@ static void force_pcie(void)
 	OK(rm_pin(p, MIB, 0));
 }
 
+/* ---- an integrated GPU --------------------------------------------------- */
+
+/* RM would map exportable memory, which the CPU cannot reach coherently. */
+static void integrated(void)
+{
+	CUdeviceptr plain = standin_alloc(MIB);
+	CUdeviceptr vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+
+	for (int i = 0; i < 2; i++) {
+		FAILS_WITH(ENOTSUP, "rm: not on an integrated GPU",
+			   rm_pin(i ? vmm : plain, MIB, 0));
+		SAYS("GPU 0 is integrated");
+		SAYS("allocate with cudaHostAlloc");
+		rm_assert_clear();
+	}
+	rm_end(0);
+}
+
 /* ---- memory that is not for this ----------------------------------------- */
 
 static void other_memory(void)
@@ -180,6 +198,7 @@ static const struct unit_test tests[] = {
 	{ "FORCE_PCIE, a coherent link", force_pcie, "GDRSIM_COHERENT=1" },
 	{ "FORCE_PCIE, a coherent link, driver 595", force_pcie,
 	  "GDRSIM_COHERENT=1 GDRSIM_RM_DRIVER=595.45.04" },
+	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
 	{ "other memory", other_memory, "" },
 };
 
