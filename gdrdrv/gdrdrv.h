@@ -135,7 +135,9 @@ struct gdrdrv_mr {
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
 	u32 map_type; /* lock to write; of the current mapping */
-	unsigned long map_addr; /* lock to write; start of the current or last mapping */
+	/* mmap_lock; of the current or last mapping */
+	unsigned long map_addr;
+	unsigned long map_len;
 	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */

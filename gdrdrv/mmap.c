@@ -32,7 +32,7 @@ static void gdrdrv_vma_open(struct vm_area_struct *vma)
 {
 	struct gdrdrv_mr *mr = vma->vm_private_data;
 
-	/* Only mremap() calls this, for the copy that gdrdrv_vma_mremap() then refuses. */
+	/* Only mremap() calls this, for the new place. */
 	kref_get(&mr->ref);
 	mutex_lock(&mr->lock);
 	mr->nr_vmas++;
@@ -57,9 +57,20 @@ static int gdrdrv_vma_may_split(struct vm_area_struct *vma, unsigned long addr)
 	return -EINVAL;
 }
 
+/*
+ * @vma: the new place. Accepts a move of the whole mapping. When this hook refuses, the entries have
+ * been moved, and the kernel moves them back; where userfaultfd is registered that makes it WARN
+ * (move_normal_pmd() meets the page table that move_ptes() left). A part gets here only in 5.10:
+ * newer kernels ask gdrdrv_vma_may_split() before they move any.
+ */
 static int gdrdrv_vma_mremap(struct vm_area_struct *vma)
 {
-	return -EINVAL;
+	struct gdrdrv_mr *mr = vma->vm_private_data;
+
+	if (vma->vm_end - vma->vm_start != mr->map_len)
+		return -EINVAL;
+	WRITE_ONCE(mr->map_addr, vma->vm_start);
+	return 0;
 }
 
 /* Returns the offset of @addr in the region. */
@@ -235,6 +246,7 @@ static int gdrdrv_mmap_attach(struct gdrdrv_mr *mr, struct vm_area_struct *vma)
 	} else {
 		mr->nr_vmas = 1;
 		WRITE_ONCE(mr->map_addr, vma->vm_start);
+		mr->map_len = vma->vm_end - vma->vm_start;
 		WRITE_ONCE(mr->map_type, mr->req_type ?: gdrdrv_memtype_default(mr));
 		vma->vm_page_prot = gdrdrv_memtype_prot(mr->map_type, vma->vm_page_prot);
 	}

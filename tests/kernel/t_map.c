@@ -191,20 +191,30 @@ static void t_vma_flags(void)
 	must_map(drv, h, GPU_PAGE);
 }
 
-/* A refused move must not leak a reference: unpin and unmap free the region. */
+/*
+ * Neither a move nor a refused one leaks a reference, and another mapping is refused after both.
+ * Refused is a move of a part, with or without the first page.
+ */
 static void t_mremap_refs(void)
 {
 	int i;
-	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
-	uint8_t *p = (uint8_t *)(uintptr_t)must_map(drv, h, GPU_PAGE);
-	uint8_t *q = mmap(NULL, GPU_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t size = 2 * GPU_PAGE, page = cpu_page();
+	uint64_t h = must_pin(drv, gpu_alloc(prov, size), size);
+	uint8_t *p = (uint8_t *)(uintptr_t)must_map(drv, h, size), *q = reserve(size, page), *was;
 	struct gdrdrv_ioc_get_info info;
 
 	p[0] = 1;
-	for (i = 0; i < 100; i++)
-		CHECK(mremap(p, GPU_PAGE, GPU_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) ==
-		      MAP_FAILED);
-	CHECK_EQ(munmap(p, GPU_PAGE), 0);
+	for (i = 0; i < 100; i++) {
+		CHECK(mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, q) == MAP_FAILED);
+		CHECK(mremap(p + page, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, q) == MAP_FAILED);
+		CHECK(mremap(p, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, q) == q);
+		was = p, p = q, q = was;
+		CHECK_EQ(p[0], 1);
+		CHECK(map(drv, h, size) == MAP_FAILED && errno == EAGAIN);
+		CHECK_EQ(populate(drv, h), 0);
+		CHECK_EQ(nr_entries(p, size, page), size / page);
+	}
+	CHECK_EQ(munmap(p, size), 0);
 	CHECK_EQ(get_info(drv, h, &info), 0);
 	CHECK_EQ(info.mapped, 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A free and an unpin at the same time; random calls of two threads. */
+/* A free beside an unpin, moves and POPULATE beside both; random calls of two threads. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -46,6 +46,80 @@ static void t_free_against_unpin(void)
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	printf("# free against unpin: %u rounds, %u puts came late\n", rig.rounds,
 	       gpu_info(prov).late_puts);
+}
+
+/*
+ * A mapping is moved to and fro and populated while its memory is freed, or else unpinned: no entry
+ * stays in either place. The places lie differently in their page tables.
+ */
+static struct {
+	uint8_t *at[2];
+	size_t size;
+	uint64_t h;
+	unsigned int moves, populated;
+	bool end;
+} mover;
+
+static void *move_thread(void *unused)
+{
+	pthread_barrier_wait(&start);
+	while (!__atomic_load_n(&mover.end, __ATOMIC_RELAXED)) {
+		uint8_t *from = mover.at[mover.moves % 2], *to = mover.at[(mover.moves + 1) % 2];
+
+		CHECK(mremap(from, mover.size, mover.size, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
+		      to);
+		mover.moves++;
+	}
+	return unused;
+}
+
+static void *populate_thread(void *unused)
+{
+	pthread_barrier_wait(&start);
+	while (!__atomic_load_n(&mover.end, __ATOMIC_RELAXED))
+		mover.populated += !populate(drv, mover.h);
+	return unused;
+}
+
+static void t_move(void)
+{
+	unsigned int i, moves = 0, populated = 0;
+	pthread_t threads[2];
+	size_t size = 1 * MiB;
+
+	pthread_barrier_init(&start, NULL, 3);
+	mover.size = size;
+	for (i = 0; i < 2; i++)
+		mover.at[i] = (uint8_t *)reserve(4 * MiB, 2 * MiB) + 2 * MiB - (i + 1) * GPU_PAGE;
+	for (i = 0; i < rig.rounds / 2; i++) {
+		uint64_t va = gpu_alloc_flags(prov, size, i & 1 ? PROVIDER_SCATTER : 0).va;
+		bool freed = by_callback() && i & 2;
+		int j;
+
+		mover.h = must_pin(drv, va, size);
+		mover.moves = mover.populated = 0;
+		mover.end = false;
+		must_map_at(drv, mover.h, size, mover.at[0]);
+		CHECK(!pthread_create(&threads[0], NULL, move_thread, NULL));
+		CHECK(!pthread_create(&threads[1], NULL, populate_thread, NULL));
+		pthread_barrier_wait(&start);
+		usleep((i * 7919 + rig.seed) % 3000);
+		CHECK_EQ(freed ? gpu_free(prov, va) : unpin(drv, mover.h), 0);
+		__atomic_store_n(&mover.end, true, __ATOMIC_RELAXED);
+		for (j = 0; j < 2; j++)
+			CHECK(!pthread_join(threads[j], NULL));
+		for (j = 0; j < 2; j++)
+			CHECK_EQ(nr_entries(mover.at[j], size, cpu_page()), 0);
+		CHECK_EQ(try_read(mover.at[mover.moves % 2] + size / 2), SIGBUS);
+		CHECK_EQ(freed ? unpin(drv, mover.h) : gpu_free(prov, va), 0);
+		for (j = 0; j < 2; j++)
+			CHECK(mmap(mover.at[j], size, PROT_READ,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == mover.at[j]);
+		moves += mover.moves;
+		populated += mover.populated;
+	}
+	printf("# moves: %u rounds, %u moves, %u populated\n", rig.rounds / 2, moves, populated);
+	CHECK(moves && populated);
 }
 
 /*
@@ -296,6 +370,7 @@ static void t_random(void)
 
 const struct test tests_race[] = {
 	{ "race-free-against-unpin", t_free_against_unpin, ANY_MODE, 60, 0 },
+	{ "race-move", t_move, ANY_MODE, 60, 0 },
 	{ "race-random", t_random, ANY_MODE, 90, 0 },
 	{ NULL, NULL, 0, 0, 0 },
 };

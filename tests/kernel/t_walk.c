@@ -279,27 +279,41 @@ static void walk_pkey(void)
 	same("a protection key");
 }
 
+/* Moves the whole mapping. */
+static void move(void)
+{
+	uint8_t *was = map_at;
+
+	map_at = reserve(SIZE, WINDOW);
+	CHECK(mremap(was, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, map_at) == map_at);
+	same("a move");
+	CHECK_EQ(nr_entries(was, SIZE, STEP), 0);
+	CHECK_EQ(try_read(was), SIGSEGV);
+}
+
 static void walk_mremap(void)
 {
 	static const struct {
 		size_t off, len, to_len;
 		int flags;
-	} moves[] = {
-		{ 0, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED },
+	} refused[] = {
 		{ 0, SIZE, SIZE, MREMAP_MAYMOVE | 4 /* DONTUNMAP */ },
 		{ 0, 0, SIZE, MREMAP_MAYMOVE },
 		{ 0, SIZE, 2 * SIZE, MREMAP_MAYMOVE },
 		{ 0, SIZE, SIZE / 2, 0 },
+		{ 0, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED },
 		{ WINDOW, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED },
+		{ SIZE - WINDOW, WINDOW, WINDOW, MREMAP_MAYMOVE | MREMAP_FIXED },
 	};
 	void *to = reserve(SIZE, WINDOW);
 	size_t i;
 
-	for (i = 0; i < ARRAY_SIZE(moves); i++) {
-		CHECK(mremap(map_at + moves[i].off, moves[i].len, moves[i].to_len, moves[i].flags,
-			     to) == MAP_FAILED);
+	for (i = 0; i < ARRAY_SIZE(refused); i++) {
+		CHECK(mremap(map_at + refused[i].off, refused[i].len, refused[i].to_len,
+			     refused[i].flags, to) == MAP_FAILED);
 		same("mremap");
 	}
+	move();
 	syscall(SYS_remap_file_pages, map_at, GPU_PAGE, 0, 0, 0);
 	same("remap_file_pages");
 }
@@ -559,7 +573,7 @@ static void uffd_protect(int fd, size_t off, size_t len, uint64_t mode)
 
 /*
  * Write protection in steps, one letter each: p(rotect), s(ome: every other page, so that a fault's
- * window has some of each kind), l(ift), u(nregister), c(lose), S(can).
+ * window has some of each kind), l(ift), u(nregister), c(lose), m(ove), S(can).
  */
 static void uffd_steps(const char *step)
 {
@@ -584,6 +598,9 @@ static void uffd_steps(const char *step)
 			break;
 		case 'c':
 			close(fd);
+			break;
+		case 'm':
+			move();
 			break;
 		default:
 			scan();
@@ -679,6 +696,8 @@ static void walk_core(void)
 	walk("uffd-wp-unregistered", NULL, 0, "pu")			\
 	walk("uffd-wp-closed", NULL, 0, "pc")				\
 	walk("uffd-wp-scan", NULL, MAY_FAULT, "S")			\
+	walk("uffd-wp-moved", NULL, 0, "pm")				\
+	walk("uffd-registered-moved", NULL, 0, "m")			\
 	walk("uffd-fill", walk_uffd_fill, 0, NULL)			\
 	walk("core", walk_core, AS_ROOT, NULL)
 /* clang-format on */
