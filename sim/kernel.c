@@ -181,6 +181,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (extra)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (sim_capture_takes(stream, &r))
+		return r;
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -52,8 +52,11 @@ static CUresult device_alloc(enum sim_kind kind, CUdeviceptr *ptr, size_t size)
 
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
 {
+	CUresult r;
+
 	SIM_ENTER(SIM_NEED_CONTEXT);
-	return device_alloc(SIM_DEVICE, ptr, size);
+	r = sim_capture_forbids();
+	return r == CUDA_SUCCESS ? device_alloc(SIM_DEVICE, ptr, size) : r;
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)

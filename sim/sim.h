@@ -59,6 +59,10 @@ struct CUstream_st {
 	CUcontext ctx;
 	unsigned int flags;
 	bool alive;
+	bool per_thread; /* the owner's CU_STREAM_PER_THREAD */
+	CUstreamCaptureStatus capture; /* work submitted is recorded, and does not run */
+	CUstreamCaptureMode capture_mode;
+	pthread_t owner; /* of the stream if per_thread, and of the capture */
 	unsigned long next_ticket; /* of the next piece of work submitted */
 	unsigned long done_ticket; /* of the next piece of work to run */
 };
@@ -183,6 +187,11 @@ void sim_block_leave(const struct sim_alloc *alloc); /* the block has one alloca
 void sim_free(struct sim_alloc *alloc);
 void sim_free_host(struct sim_alloc *alloc);
 void sim_free_of_context(CUcontext ctx);
+
+/* capture.c */
+CUresult sim_capture_asks(CUstream stream); /* a query or a wait conflicts with a capture of it */
+bool sim_capture_takes(CUstream stream, CUresult *r); /* work: recorded or refused, not to be run */
+CUresult sim_capture_forbids(void); /* a call that is potentially unsafe */
 
 /* copy.c, stream.c */
 struct sim_op {

@@ -9,9 +9,6 @@
 
 #include "sim.h"
 
-#define STREAM_LEGACY	  ((CUstream)0x1)
-#define STREAM_PER_THREAD ((CUstream)0x2)
-
 static struct sim_op *queue; /* in order of submission */
 static bool worker_runs;
 
@@ -43,11 +40,46 @@ static bool waits_for_legacy(const struct CUstream_st *stream)
 	return stream != stream->ctx->streams && !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
+static CUresult stream_new(CUcontext ctx, unsigned int flags, CUstream *out)
+{
+	CUstream made = calloc(1, sizeof(*made));
+
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	made->ctx = ctx;
+	made->flags = flags;
+	made->alive = true;
+	made->next = ctx->streams->next;
+	ctx->streams->next = made;
+	*out = made;
+	return CUDA_SUCCESS;
+}
+
+static CUresult per_thread_stream(CUcontext ctx, CUstream *out)
+{
+	CUresult r;
+
+	for (CUstream s = ctx->streams; s; s = s->next) {
+		if (!s->per_thread || !s->alive || !pthread_equal(s->owner, pthread_self()))
+			continue;
+		*out = s;
+		return CUDA_SUCCESS;
+	}
+	r = stream_new(ctx, 0, out);
+	if (r == CUDA_SUCCESS) {
+		(*out)->per_thread = true;
+		(*out)->owner = pthread_self();
+	}
+	return r;
+}
+
 CUresult sim_stream(CUstream handle, CUstream *stream)
 {
 	CUcontext ctx = sim_ctx();
 
-	if (!handle || handle == STREAM_LEGACY || handle == STREAM_PER_THREAD) {
+	if (handle == CU_STREAM_PER_THREAD)
+		return per_thread_stream(ctx, stream);
+	if (!handle || handle == CU_STREAM_LEGACY) {
 		*stream = ctx->streams;
 		return CUDA_SUCCESS;
 	}
@@ -141,7 +173,12 @@ CUresult sim_submit(const struct sim_op *op)
 	const struct CUstream_st *legacy = op->stream->ctx->streams;
 	unsigned long behind = waits_for_legacy(op->stream) ? legacy->next_ticket : 0;
 	struct sim_op **link = &queue, *queued;
+	CUresult r;
 
+	if (sim_capture_takes(op->stream, &r)) {
+		free(op->staged);
+		return r;
+	}
 	if (!sim_has_delay() && idle(op->stream) && legacy->done_ticket >= behind) {
 		sim_run_op(op);
 		free(op->staged);
@@ -197,23 +234,10 @@ void sim_forget_streams(CUcontext ctx)
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-	CUstream made;
-	CUcontext ctx;
-
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	if (!stream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
-	made = calloc(1, sizeof(*made));
-	if (!made)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ctx = sim_ctx();
-	made->ctx = ctx;
-	made->flags = flags;
-	made->alive = true;
-	made->next = ctx->streams->next;
-	ctx->streams->next = made;
-	*stream = made;
-	return CUDA_SUCCESS;
+	return stream_new(sim_ctx(), flags, stream);
 }
 
 /* The structure stays, so that a stale handle is an error and not a crash. */
@@ -237,6 +261,8 @@ CUresult cuStreamSynchronize(CUstream stream)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
+	if (r == CUDA_SUCCESS)
+		r = sim_capture_asks(stream);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (stream == sim_ctx()->streams)
@@ -252,6 +278,8 @@ CUresult cuStreamQuery(CUstream stream)
 
 	SIM_ENTER(SIM_NEED_CONTEXT);
 	r = sim_stream(stream, &stream);
+	if (r == CUDA_SUCCESS)
+		r = sim_capture_asks(stream);
 	if (r == CUDA_SUCCESS && !idle(stream))
 		r = CUDA_ERROR_NOT_READY;
 	return r;
@@ -274,18 +302,4 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t val
 	if (!op.dst || addr % sizeof(value) || flags > 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	return sim_submit(&op);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-	static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-	CUstreamCaptureMode before;
-
-	SIM_ENTER(SIM_NEED_INIT);
-	if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return CUDA_ERROR_INVALID_VALUE;
-	before = current;
-	current = *mode;
-	*mode = before;
-	return CUDA_SUCCESS;
 }

@@ -174,7 +174,7 @@ static void during_capture(void)
 	CUstream stream;
 
 	if (!cu.StreamBeginCapture || !cu.StreamEndCapture || !cu.GraphDestroy)
-		SKIP("no stream capture here"); /* the stand-in has none */
+		SKIP("no stream capture here");
 	if (open_with(&m, 65536))
 		return;
 	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));

@@ -469,6 +469,50 @@ static void delayed(void)
 	CU(cuStreamQuery(stream));
 }
 
+/* What cuThreadExchangeStreamCaptureMode() and cuStreamIsCapturing() are documented to do. */
+static void captures(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUstreamCaptureStatus status;
+	CUdeviceptr ptr;
+	CUstream stream;
+	CUgraph graph;
+
+	context_of(0);
+	ptr = allocated(64);
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	IS(ILLEGAL_STATE, cuStreamEndCapture(stream, &graph));
+	IS(STREAM_CAPTURE_UNSUPPORTED,
+	   cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	/* recorded, not run */
+	CU(cuMemsetD8_v2(ptr, 1, 64));
+	CU(cuMemsetD8Async(ptr, 2, 64, stream));
+	CU(cuStreamQuery(NULL)); /* the captured stream is not a blocking one */
+	CU(cuStreamQuery(CU_STREAM_PER_THREAD));
+	CU(cuStreamIsCapturing(stream, &status));
+	ck_assert_int_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+	/* what is unsafe only by the thread's mode */
+	CU(cuThreadExchangeStreamCaptureMode(&mode));
+	allocated(64);
+	CU(cuStreamEndCapture(stream, &graph));
+	CU(cuGraphDestroy(graph));
+	CU(cuThreadExchangeStreamCaptureMode(&mode));
+	CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	IS(STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc_v2(&ptr, 64));
+	IS(STREAM_CAPTURE_INVALIDATED, cuMemsetD8Async(ptr, 2, 64, stream));
+	IS(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+	/* a question about a stream that captures, in every mode */
+	CU(cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+	allocated(64);
+	IS(STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(NULL, &status));
+	CU(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status));
+	ck_assert_int_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+	IS(STREAM_CAPTURE_UNSUPPORTED, cuStreamQuery(CU_STREAM_PER_THREAD));
+	IS(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+	CU(cuStreamQuery(CU_STREAM_PER_THREAD));
+}
+
 static const struct unit_test tests[] = {
 	{ "a forked child", forked_child, "" },
 	{ "contexts", contexts, "" },
@@ -480,6 +524,7 @@ static const struct unit_test tests[] = {
 	{ "mapped dma-bufs", mapped_dmabufs, "GDRSIM_DMABUF_MMAP=1 GDRSIM_BAR1_MIB=8" },
 	{ "VMM: map", map, "" },
 	{ "VMM: chunks", chunks, "" },
+	{ "captures", captures, "" },
 	{ "what is asynchronous", delayed, "GDRSIM_ASYNC_DELAY_US=200000" },
 };
 
