@@ -214,18 +214,55 @@ int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device)
 	return rc;
 }
 
-/* This thread's own stream: a query of the legacy one would break a capture in another thread. */
-#define PER_THREAD_STREAM ((CUstream)(uintptr_t)2)
+/*
+ * Errors after which a context runs no work: those that any further call returns, or that come of
+ * its end (cuda.h, CUresult). Another error, such as that of a capture, says nothing about kernels.
+ */
+static bool is_fatal(CUresult r)
+{
+	switch (r) {
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
+}
 
+/*
+ * Asks about this thread's own stream: a query of the legacy one would break a capture in another
+ * thread. A query of a stream that captures invalidates the capture, and no mode of the thread
+ * allows it; cuStreamIsCapturing() changes nothing, and returns the context's error too.
+ */
 bool gdri_cuda_context_works(void *context)
 {
+	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct gdri_cuda_scope s;
-	CUresult r = CUDA_SUCCESS;
+	CUresult r;
 
-	if (gdri_cuda_enter(&s, context, -1))
-		return false;
-	if (gdri_cu.cuStreamQuery)
-		r = gdri_cu.cuStreamQuery(PER_THREAD_STREAM);
+	gdri_cuda_relax(&s);
+	r = gdri_cu.cuCtxPushCurrent_v2(context);
+	s.pushed = !r;
+	if (!r && gdri_cu.cuStreamIsCapturing)
+		r = gdri_cu.cuStreamIsCapturing(CU_STREAM_PER_THREAD, &capture);
+	if (!r && !capture && gdri_cu.cuStreamQuery)
+		r = gdri_cu.cuStreamQuery(CU_STREAM_PER_THREAD);
 	gdri_cuda_leave(&s);
-	return r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY;
+	return !is_fatal(r);
 }

@@ -129,10 +129,37 @@ static void test_bulk_data(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
+/* A thread that captures its own stream, in each mode: destroy asks CUDA and spoils nothing. */
+static void test_capture(void)
+{
+	unsigned long long count = UINT64_MAX;
+	void *params[] = { NULL, &count };
+	CUgraph graph = NULL;
+	uint64_t word = 0;
+
+	if (!cu.StreamBeginCapture || !cu.StreamEndCapture || !cu.GraphDestroy)
+		SKIP("no stream capture here");
+	for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
+	     mode++) {
+		EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+		OK(send(&word, sizeof(word)));
+		OK(receive(&word, sizeof(word), NULL));
+		CU(cu.StreamBeginCapture(CU_STREAM_PER_THREAD, (CUstreamCaptureMode)mode));
+		EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
+		OK(send(&word, sizeof(word)));
+		OK(receive(&word, sizeof(word), NULL));
+		OK(barcopy_queue_stop(queue));
+		OK(barcopy_queue_destroy(queue, WAIT));
+		CU(cu.StreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+		CU(cu.GraphDestroy(graph));
+	}
+}
+
 static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
 	{ "order against bulk data", test_bulk_data },
+	{ "destroy beside a stream capture", test_capture },
 };
 
 GPU_TEST_MAIN(tests)

@@ -402,13 +402,35 @@ static void hangs(void)
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 }
 
+/* Errors that end a context end its kernels; after any other the queue's memory may be in use. */
 static void context_error(void)
 {
-	barcopy_queue_t q = new_queue(16);
+	static const int dead[] = { 4,	 201, 214, 220, 226, 700, 702, 709, 710,
+				    714, 715, 716, 717, 718, 719, 721, 810, 911 };
+	static const int alive[] = { 1, 2, 3, 400, 600, 800, 801, 900, 901, 906, 999 };
+	static const char *const calls[] = { "cuStreamQuery", "cuStreamIsCapturing",
+					     "cuCtxPushCurrent" };
+	char fail[64];
 
-	pretend_kernel(q);
-	cuda_hooks.set_fail("cuStreamQuery:*=700"); /* CUDA_ERROR_ILLEGAL_ADDRESS */
-	OK(barcopy_queue_destroy(q, 0));
+	for (size_t c = 0; c < COUNT(calls); c++) {
+		barcopy_queue_t q = new_queue(16);
+
+		pretend_kernel(q);
+		for (size_t i = 0; i < COUNT(alive); i++) {
+			snprintf(fail, sizeof(fail), "%s:*=%d", calls[c], alive[i]);
+			cuda_hooks.set_fail(fail);
+			FAILS(EBUSY, barcopy_queue_destroy(q, 0));
+		}
+		for (size_t i = 0; i < COUNT(dead); i++) {
+			cuda_hooks.set_fail("");
+			if (i)
+				pretend_kernel(q = new_queue(16));
+			snprintf(fail, sizeof(fail), "%s:1=%d,%s:2=%d", calls[c], dead[i], calls[c],
+				 dead[i]);
+			cuda_hooks.set_fail(fail);
+			OK(barcopy_queue_destroy(q, 0));
+		}
+	}
 	cuda_hooks.set_fail("");
 }
 
