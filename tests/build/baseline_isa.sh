@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The objects of the copies hold no VEX or EVEX instruction outside the functions gdri_avx*; the
-# check finds those of an object that has them.
+# The instructions of the copies on x86-64: no VEX or EVEX one outside the functions gdri_avx*, and those that
+# touch the mapping are the ones that moves.c and words.c name. The checks find those of objects that have others.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 check=tests/unit/check_baseline_isa.sh
@@ -15,4 +15,60 @@ rc=$?
 ok "no VEX or EVEX instruction"
 ! "$check" "$out/dev/impls/impls.o" >/dev/null 2>&1
 ok "those of AVX2 are found"
+
+instructions() { # instructions OBJECT FUNCTION
+	objdump -d --no-show-raw-insn "$1" | awk -v name="<$2>:" '$2 == name { on = 1; next } /^$/ { on = 0 } on' |
+		cut -f 2-
+}
+
+# A plain vector load of a write-combined mapping is a bus read of its own, for each of a line's vectors; a
+# non-temporal store of cached memory is not ordered as a plain one.
+moves() { # moves OBJECT: prints what is wrong
+	local function
+	for function in {sse41,avx2,avx512}_{from,lines}; do
+		instructions "$1" "gdri_$function" | grep -E '^v?mov[^,]*\([^,]*\),%[xyz]mm|,[^,]*\),%[xyz]mm' | grep -v '(%rsp' |
+			awk -v f="$function" '!/^v?movntdqa / { print f ": " $0 } END { if (!NR) print f ": no vector load" }'
+	done
+	for function in {sse2,sse41,avx2,avx512}_to; do
+		instructions "$1" "gdri_$function" | grep -E '^v?mov[a-z0-9]* *%[xyz]mm[0-9]*,.*\(' |
+			awk -v f="$function" '!/^v?movdqa(64)? / { print f ": " $0 } END { if (!NR) print f ": no vector store" }'
+	done
+}
+posts() { # posts OBJECT: likewise
+	local function instruction
+	while IFS=: read -r function instruction; do
+		instructions "$1" "gdri_$function" | tr -s ' ' | grep -qxF "$instruction" || echo "$function: no $instruction"
+	done <<-'END'
+		post32:movdiri %eax,(%rdi)
+		post64:movdiri %rax,(%rdi)
+		post_line:movdir64b (%rsi),%rdi
+	END
+}
+for object in $objects; do
+	case $object in
+	*/moves.*) kind=moves ;;
+	*/words.*) kind=posts ;;
+	*) continue ;;
+	esac
+	wrong=$($kind "$object")
+	printf '%s' "${wrong:+$wrong$'\n'}"
+	[ -z "$wrong" ]
+	ok "$kind of ${object#"$out"/}"
+done
+
+while read -r kind file expression; do
+	sed -E "$expression" "src/copy/$file.c" >"$tmp/$file.c"
+	! cmp -s "src/copy/$file.c" "$tmp/$file.c" &&
+		${CC:-gcc} -std=gnu11 -O2 -Iinclude -Isrc -Isrc/copy -c -o "$tmp/$file.o" "$tmp/$file.c" && [ -n "$($kind "$tmp/$file.o")" ]
+	ok "found: $expression"
+done <<'END'
+moves moves s/"movntdqa/"movdqa/
+moves moves 0,/"vmovntdqa/s//"vmovdqa64/
+moves moves /_avx2_/,/#include/s/"vmovntdqa/"vmovdqa/
+moves moves 0,/"movdqa/s//"movntdq/
+moves moves /_sse2_/,/#include/s/"movdqa/"movntdq/
+moves moves s/"vmovdqa64/"vmovntdq/
+posts words s/0xf8, 0x3e/0xf8, 0x37/
+posts words s/64, "0x48, "/64, ""/
+END
 finish

@@ -207,17 +207,22 @@ static void forced_impl(void)
 	}
 }
 
-/* A word is posted where stores gather and the CPU can send one at once; elsewhere it is a put. */
-static void posted_words(void)
+/*
+ * A word or a line is posted where stores gather and the CPU can send one at once; elsewhere it is
+ * stored.
+ */
+static void posts(void)
 {
+	static const uint32_t sets[] = { 0, GDRI_CPU_MOVDIRI, GDRI_CPU_MOVDIR64B };
 	struct gdri_copy_plan plan;
 
 	for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++)
-		for (int can = 0; can < 2; can++) {
-			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
-							     can ? GDRI_CPU_MOVDIRI : 0, NULL),
-					 0);
-			ck_assert_int_eq(plan.posts, can && type == GDR_MAPPING_TYPE_WC);
+		for (size_t i = 0; i < COUNT(sets); i++) {
+			bool wc = type == GDR_MAPPING_TYPE_WC;
+
+			gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, sets[i], NULL);
+			ck_assert_int_eq(plan.posts, wc && sets[i] == GDRI_CPU_MOVDIRI);
+			ck_assert_int_eq(plan.posts_lines, wc && sets[i] == GDRI_CPU_MOVDIR64B);
 		}
 }
 
@@ -305,11 +310,12 @@ static const struct unit_test tests[] = {
 	{ "CPUID", cpuid },
 	{ "choice by CPU", choice },
 #elif defined(__aarch64__)
-	{ "auxiliary vector", hwcap },	   { "choice by CPU", choice },
+	{ "auxiliary vector", hwcap },
+	{ "choice by CPU", choice },
 #endif
 	{ "text of the mask", mask_text },
 	{ "a forced implementation", forced_impl },
-	{ "posts", posted_words },
+	{ "posts", posts },
 	{ "all feature sets", all_feature_sets },
 	{ "environment", environment },
 	{ "plan pointers", plan_pointers },
