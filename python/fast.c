@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barcopy._fast: a copy between a mapping and a buffer or an address, without ctypes, which takes
- * most of a small copy's time. Optional: mapping.py does by ctypes what this module refuses, and
- * everything where it is not built. Wheels have it, for every Python from 3.8 on. Lifetimes and
- * errors are mapping.py's.
+ * barcopy._fast: a copy between a mapping and a buffer or an address, and single words, without
+ * ctypes, which takes most of a small copy's time. Optional: mapping.py does by ctypes what this
+ * module refuses, and everything where it is not built. Wheels have it, for every Python from 3.8
+ * on. Lifetimes and errors are mapping.py's.
  *
  * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of
  * that ABI in 3.11. The declarations are here, so that no Python header of any architecture has to
@@ -52,9 +52,12 @@ enum { PYTHON_ABI_VERSION = 3 };
 extern int PyObject_GetBuffer(PyObject *obj, Py_buffer *view, int flags);
 extern void PyBuffer_Release(Py_buffer *view);
 extern char *PyBytes_AsString(PyObject *obj);
+extern Py_ssize_t PyBytes_Size(PyObject *obj);
+extern Py_ssize_t PyList_Size(PyObject *obj);
 extern unsigned long long PyLong_AsUnsignedLongLong(PyObject *obj);
 extern Py_ssize_t PyLong_AsSsize_t(PyObject *obj);
 extern PyObject *PyLong_FromLong(long value);
+extern PyObject *PyLong_FromUnsignedLongLong(unsigned long long value);
 extern PyObject *PyErr_Occurred(void);
 extern void PyErr_Clear(void);
 extern void *PyEval_SaveThread(void);
@@ -127,6 +130,73 @@ static PyObject *copy_method(PyObject *self, PyObject *const *args, Py_ssize_t c
 	return PyLong_FromLong(result);
 }
 
+/* What _Target of mapping.py packs. */
+struct target {
+	uint64_t handle, pointer, size, writable;
+	uint64_t functions[6]; /* 0 where the library lacks it */
+};
+
+typedef int put32_function(unsigned long handle, void *to, uint32_t value);
+typedef int put64_function(unsigned long handle, void *to, uint64_t value);
+typedef int get32_function(unsigned long handle, const void *from, uint32_t *value);
+typedef int get64_function(unsigned long handle, const void *from, uint64_t *value);
+
+enum { PUT32, PUT64, POST32, POST64, GET32, GET64, WORDS };
+enum { TARGET, OPEN, WORD, WORD_OFFSET, VALUE };
+
+/* *value: of a put, to store; of a get, what was loaded. Nonzero: refused, or an errno. */
+static int access_word(const struct target *t, Py_ssize_t word, Py_ssize_t offset, uint64_t *value)
+{
+	size_t width = word & 1 ? sizeof(uint64_t) : sizeof(uint32_t);
+	void *function = (void *)(uintptr_t)t->functions[word];
+	char *mapped = (char *)(uintptr_t)t->pointer + offset;
+	uint32_t low = (uint32_t)*value;
+	int err;
+
+	if (!function || offset < 0 || t->size < width || (uint64_t)offset > t->size - width)
+		return REFUSED;
+	if (word == GET64)
+		return ((get64_function *)function)(t->handle, mapped, value);
+	if (word == GET32) {
+		err = ((get32_function *)function)(t->handle, mapped, &low);
+		*value = low;
+		return err;
+	}
+	if (!t->writable || (width == sizeof(low) && low != *value))
+		return REFUSED;
+	return width == sizeof(low) ? ((put32_function *)function)(t->handle, mapped, low)
+				    : ((put64_function *)function)(t->handle, mapped, *value);
+}
+
+/*
+ * The interpreter's lock is held from the look at the list to the end of the call: no thread can
+ * close the mapping meanwhile, so nothing has to be entered into its Life.
+ */
+static PyObject *word_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+	uint64_t value = 0;
+	Py_ssize_t word, offset;
+	struct target t;
+
+	(void)self;
+	if (count < VALUE || count > VALUE + 1 || PyBytes_Size(args[TARGET]) != sizeof(t) ||
+	    PyList_Size(args[OPEN]) != 1)
+		goto refused;
+	memcpy(&t, PyBytes_AsString(args[TARGET]), sizeof(t));
+	word = PyLong_AsSsize_t(args[WORD]);
+	offset = PyLong_AsSsize_t(args[WORD_OFFSET]);
+	if (word < 0 || word >= WORDS || (count > VALUE) != (word < GET32))
+		goto refused;
+	if (count > VALUE)
+		value = PyLong_AsUnsignedLongLong(args[VALUE]);
+	if (PyErr_Occurred() || access_word(&t, word, offset, &value))
+		goto refused;
+	return count > VALUE ? PyLong_FromLong(0) : PyLong_FromUnsignedLongLong(value);
+refused:
+	PyErr_Clear(); /* ctypes meets the same error, and mapping.py words it */
+	return PyLong_FromLong(REFUSED);
+}
+
 static PyMethodDef methods[] = {
 	{ "copy", copy_method, METH_FASTCALL,
 	  "copy(function, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
@@ -134,6 +204,9 @@ static PyMethodDef methods[] = {
 	  "bytes, and "
 	  "`offset` in the `size` bytes at `pointer`. Returns 0, an errno, or -1: nothing was "
 	  "copied." },
+	{ "word", word_method, METH_FASTCALL,
+	  "word(target, open, word, offset[, value])\n\n"
+	  "Stores `value`, or returns the word loaded. -1: nothing was done, or the call failed." },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -23,6 +23,7 @@ BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
 (ATTR_BACKEND, ATTR_DEVICE, ATTR_PERSISTENT, ATTR_SYNC_MEMOPS, ATTR_MAPPING_TYPE) = range(1, 6)
 STATS_COPIES = 1
+WORDS = "put32", "put64", "post32", "post64", "get32", "get64"  # in _fast's order
 FOREVER = 2**64 - 1
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
 
@@ -205,9 +206,11 @@ class _Library:
             function.restype = restype
             function.argtypes = argtypes
             setattr(self, name, function)
-        # for _fast
+        # for _fast: addresses
         self.copy_to = ctypes.cast(lib.gdr_copy_to_mapping, c_void_p).value
         self.copy_from = ctypes.cast(lib.gdr_copy_from_mapping, c_void_p).value
+        words = (getattr(self, f"barcopy_{name}") for name in WORDS)
+        self.words = [0 if isinstance(word, _Missing) else ctypes.cast(word, c_void_p).value for word in words]
 
 
 def library():

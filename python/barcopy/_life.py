@@ -27,6 +27,7 @@ class Life:
     def __init__(self, what, release, parents=(), keep=None):
         self.what = what
         self.closed = False
+        self.open = [True]  # empty once closed: _fast looks at it
         self._users = set()
         self._release = [release]
         self._parents = ()
@@ -64,6 +65,7 @@ class Life:
     def close(self):
         """Releases it now, or with its last user. A second call does nothing."""
         self.closed = True
+        self.open.clear()
         self._end_if_due()
 
     def _end_if_due(self):

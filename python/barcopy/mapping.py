@@ -2,6 +2,7 @@
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
 import functools
+import struct
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
@@ -12,12 +13,17 @@ from ._life import Closable, OrUndo, Use
 from ._memory import host_memory, product, tensor_memory, tensor_type
 
 try:
-    from ._fast import copy as _fast  # of wheels
+    from ._fast import copy as _fast, word as _word  # of wheels
 except ImportError:
     _fast = None
 
+    def _word(*_):
+        return -1
+
 _WORDS = {4: c_uint32, 8: c_uint64}
+_PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
+_Target = struct.Struct("10Q")  # of fast.c
 
 
 class Mapping(Closable):
@@ -40,6 +46,8 @@ class Mapping(Closable):
         self._letters = "".join(self._formats or ()).encode()
         self._handle = handle
         self._begin(release, parents, where.keep)
+        self._open = self._life.open
+        self._target = _Target.pack(handle, pointer, self.size, not self.read_only, *library().words)
         context._made(self)
 
     def __repr__(self):
@@ -186,17 +194,21 @@ class Mapping(Closable):
 
     def put32(self, offset, value):
         """Stores one aligned word, whole."""
-        self._put(library().barcopy_put32, offset, 4, value)
+        if _word(self._target, self._open, _PUT32, offset, value):
+            self._put(library().barcopy_put32, offset, 4, value)
 
     def put64(self, offset, value):
-        self._put(library().barcopy_put64, offset, 8, value)
+        if _word(self._target, self._open, _PUT64, offset, value):
+            self._put(library().barcopy_put64, offset, 8, value)
 
     def post32(self, offset, value):
         """put32() without waiting: a flag after its data (barcopy_put32(3))."""
-        self._put(library().barcopy_post32, offset, 4, value)
+        if _word(self._target, self._open, _POST32, offset, value):
+            self._put(library().barcopy_post32, offset, 4, value)
 
     def post64(self, offset, value):
-        self._put(library().barcopy_post64, offset, 8, value)
+        if _word(self._target, self._open, _POST64, offset, value):
+            self._put(library().barcopy_post64, offset, 8, value)
 
     def post_line(self, offset, line):
         """
@@ -215,10 +227,12 @@ class Mapping(Closable):
 
     def get32(self, offset):
         """Loads one aligned word, whole."""
-        return self._get(library().barcopy_get32, offset, c_uint32())
+        value = _word(self._target, self._open, _GET32, offset)
+        return value if value >= 0 else self._get(library().barcopy_get32, offset, c_uint32())
 
     def get64(self, offset):
-        return self._get(library().barcopy_get64, offset, c_uint64())
+        value = _word(self._target, self._open, _GET64, offset)
+        return value if value >= 0 else self._get(library().barcopy_get64, offset, c_uint64())
 
     def _wait(self, call, offset, size, comparison, value, timeout):
         number = _lib.COMPARISONS.get(comparison)

@@ -163,9 +163,20 @@ class Copies(Case):
         self.mem.put64(16, 2**64 - 2)
         self.assertEqual(self.mem.get32(8), 0xfffffffe)
         self.assertEqual(self.mem.get64(16), 2**64 - 2)
-        for value in (-1, 2**32):
-            self.assertRaises(ValueError, self.mem.put32, 8, value)
+        self.mem.post32(offset=8, value=0xfffffffd)
+        self.mem.post64(16, 2**63)
+        self.assertEqual((self.mem.get32(8), self.mem.get64(offset=16)), (0xfffffffd, 2**63))
+        for value, puts in (-1, (self.mem.put32, self.mem.post64)), (2**32, (self.mem.put32, self.mem.post32)), \
+                (2**64, (self.mem.put64, self.mem.post64)):
+            for put in puts:
+                self.assertRaisesRegex(ValueError, "out of range", put, 8, value)
+        for offset in (-4, self.mem.size - 3, 2**64):
+            self.assertRaisesRegex(ValueError, "not within", self.mem.get32, offset)
+            self.assertRaisesRegex(ValueError, "not within", self.mem.put32, offset, 1)
         self.raises_errno(errno.EINVAL, self.mem.put32, 9, 1)
+        self.raises_errno(errno.EINVAL, self.mem.get64, 4)
+        self.mem.put32(8, 0xfffffffe)
+        self.mem.put64(16, 2**64 - 2)
         self.mem.wait32(8, ">", 5)
         self.mem.wait64(16, "==", 2**64 - 2, timeout=0)
         with self.assertRaises(TimeoutError) as caught:
@@ -180,6 +191,14 @@ class Copies(Case):
             self.mem.fence(use)
         self.raises_errno(errno.EINVAL, self.mem.fence, 77)
         self.mem.flush()
+
+    @unittest.skipIf(mapping._fast is None, "the extension is not built")
+    def test_words_by_the_extension(self):
+        with mock.patch.object(mapping, "library", side_effect=AssertionError("by ctypes")):
+            for bits in 32, 64:
+                for put, offset in (f"put{bits}", 8), (f"post{bits}", 16):
+                    getattr(self.mem, put)(offset, 2**bits - offset)
+                    self.assertEqual(getattr(self.mem, f"get{bits}")(offset), 2**bits - offset)
 
     def test_lines(self):
         line = bytes(range(64))
@@ -349,7 +368,7 @@ class Views(Case):
         self.assertTrue(m.closed and m.busy)
         self.assertRaisesRegex(barcopy.Closed, "mapping is closed", m.read, 1)
         for call in (m.view, m.flush, lambda: m.write(b"x"), lambda: m.backend,
-                     lambda: m.put32(0, 1)):
+                     lambda: m.put32(0, 1), lambda: m.get64(0)):
             self.assertRaises(ValueError, call)
         before = barcopy.stats().unpins
         del view
@@ -434,7 +453,8 @@ class Views(Case):
             for m in self.gdr.map(array), pin.map(), cache.get(array):
                 with m:
                     self.assertTrue(m.read_only and m.view().readonly, m)
-                    self.assertRaisesRegex(TypeError, "read-only", m.write, b"x")
+                    for call, argument in (m.write, b"x"), (m.put32, 0), (m.post64, 0):
+                        self.assertRaisesRegex(TypeError, "read-only", call, argument, 0)
                     self.assertEqual(len(m.read()), 16)
 
     def test_closed_under_way(self):
@@ -566,6 +586,9 @@ class Objects(Case):
                 self.mem.write(b"pinned", 70000)
                 self.assertEqual(m.read(6), b"pinned")
                 self.assertEqual(m.size, 100)
+                m.put32(96, 1)
+                for offset, call in (96, m.get64), (100, lambda offset: m.put32(offset, 1)):
+                    self.assertRaisesRegex(ValueError, "not within the 100", call, offset)  # the pin is longer
                 self.assertTrue(pin.info().mapped)
                 self.raises_errno(errno.EAGAIN, pin.map)
                 view = m.view()
