@@ -76,7 +76,7 @@ LIB_SRCS := $(addprefix src/, \
 	$(addprefix backend/, backends.c mapping.c gdrdrv.c dmabuf.c rm.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c entry.c evict.c miss.c pages.c) \
-	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c stats.c) \
+	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c stats.c words.c) \
 	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
 
 LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,client.c range.c trial.c) \

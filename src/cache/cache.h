@@ -43,7 +43,7 @@
 
 #include "base/slots.h"
 #include "cache/pages.h"
-#include "core/region.h"
+#include "core/parts.h"
 
 #define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */

@@ -5,6 +5,7 @@
 
 #include "base/struct_size.h"
 #include "calls/calls.h"
+#include "core/mem.h"
 
 static int check(const barcopy_mem_t *mem, size_t size, uint32_t flags, int known, const char *call)
 {

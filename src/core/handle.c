@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/ctx.h"
+#include "core/offload.h"
 
 static void init_handle(struct gdri_slot *slot)
 {

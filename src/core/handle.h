@@ -37,7 +37,7 @@ struct gdri_handle {
 };
 
 extern struct gdri_slots gdri_handles;
-extern const struct gdri_region_kind gdri_kind_pin, gdri_kind_mem;
+extern const struct gdri_region_kind gdri_kind_pin;
 
 /* The addresses that copies in one direction may touch; none for writes through a read-only map. */
 struct gdri_window {
@@ -104,41 +104,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 
 /* Makes a plain pin: a region and its one handle. */
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h);
-
-/* mem.c: see barcopy_mem_alloc() and the others; the caller has validated the flags. */
-int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
-		   barcopy_mem_t *mem);
-int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
-		    barcopy_mem_t *mem);
-int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);
-
-/*
- * offload.c: copy options; *offload is NULL where they ask for nothing. The pin is the region's, or
- * shows a part of it; both outlive the offload. 0 or -errno.
- */
-int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
-		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
-
-/* No copy may be under way on its plan. NULL is nothing. */
-void gdri_offload_free(struct gdri_offload *offload);
-
-/* The plan for the pin's mapping, until the next call. AUTO measures at a device's first call. */
-const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);
-
-/*
- * AUTO's sizes. Reads are measured; the first two serve where that cannot be. Writes from
- * page-locked memory cross between 256 and 320 KiB on an H200 and an H100; from pageable memory the
- * engine never writes faster (1 MiB: 50 us by the mapping, 80 by the engine).
- */
-#define GDRI_ENGINE_MIN_FROM	    ((size_t)11 << 10)
-#define GDRI_ENGINE_MIN_FROM_LOCKED ((size_t)6 << 10)
-#define GDRI_ENGINE_LEAST	    ((size_t)1 << 10) /* the bounds of a measured size */
-#define GDRI_ENGINE_MOST	    ((size_t)1 << 20)
-#define GDRI_ENGINE_MIN_TO	    SIZE_MAX
-#define GDRI_ENGINE_MIN_TO_LOCKED   ((size_t)320 << 10)
-
-/* Sets what AUTO would measure for reads from a device, for tests. */
-void gdri_offload_know(int device, size_t any, size_t page_locked);
 
 /* Finds and locks the handle h of ctx (NULL: of any). 0, -EINVAL, -EACCES: the parent process's. */
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);

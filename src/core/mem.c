@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of barcopy_mem_alloc() and barcopy_mem_import(). */
-#include "core/handle.h"
+#include "core/mem.h"
 
 #include <stdlib.h>
 
 #include "core/ctx.h"
+#include "core/handle.h"
 
 /* Ends with its handle. */
 struct block {

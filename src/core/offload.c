@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 /* Copy options: the copy engine makes the large copies of one handle, by its own plan. */
-#include "core/handle.h"
+#include "core/offload.h"
 
 #include <stdlib.h>
 
+#include "base/process.h"
 #include "copy/impl.h"
 #include "copy/word.h"
+#include "core/parts.h"
 
 #define TRIAL_SIZE ((size_t)4 << 10)
 

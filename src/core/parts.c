@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a region: the allocations in it. See region.h. */
-#include "core/region.h"
+#include "core/parts.h"
 
 #include <stdlib.h>
 

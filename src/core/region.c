@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/parts.h"
+
 enum { PIN_ATTEMPTS = 3 };
 
 static int protect(struct gdri_pin *pin)

@@ -11,6 +11,7 @@
 #include "copy/impl.h"
 #include "core/ctx.h"
 #include "core/handle.h"
+#include "core/mem.h"
 #include "cuda/cuda.h"
 
 /* How long gdr_close() waits for a kernel that it stops. */

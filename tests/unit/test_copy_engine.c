@@ -9,6 +9,7 @@
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "core/handle.h"
+#include "core/offload.h"
 #include "cuda/private.h"
 #include "mapped.h"
 

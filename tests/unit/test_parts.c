@@ -5,7 +5,7 @@
  * at the edges.
  */
 
-#include "core/region.h"
+#include "core/parts.h"
 #include "fixture.h"
 
 /* Side by side from a page's start on: addr[i] of size[i]. */

@@ -15,6 +15,8 @@
 #include "copy/copy.h"
 #include "core/ctx.h"
 #include "core/handle.h"
+#include "core/offload.h"
+#include "core/parts.h"
 #include "copy/impl.h"
 #include "queue/queue.h"
 #include "step.h"

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The entry points for words, lines, waits and fences, on the path of copies.c. Stores do not test
+ * whether they are counted; gets and waits, which cost a round trip of the link, do.
+ */
+#include "calls/calls.h"
+
+int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+
+	if (!rc && ((int)use < BARCOPY_FENCE_BEFORE_READ || use > BARCOPY_FENCE_FULL))
+		rc = gdri_fail(EINVAL, "unknown fence %d", (int)use);
+	if (!rc)
+		gdri_fence(w.plan, use);
+	return gdri_out(rc);
+}
+
+int barcopy_flush(gdr_mh_t handle)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_window(handle, GDRI_READS, &w);
+
+	if (rc)
+		return gdri_out(rc);
+	/* Whole pages are mapped, and so is the word around the first byte. */
+	if (w.start == w.end)
+		gdri_fence(w.plan, BARCOPY_FENCE_FULL);
+	else
+		gdri_flush_word(w.plan, (const void *)(w.start & ~(uintptr_t)3));
+	return 0;
+}
+
+static inline bool is_word(struct gdri_window w, const void *ptr, size_t size)
+{
+	return __builtin_expect(!((uintptr_t)ptr & (size - 1)) && gdri_window_has(&w, ptr, size),
+				1);
+}
+
+static __attribute__((cold, noinline)) int explain_word(uintptr_t start, uintptr_t end,
+							const void *ptr, size_t size)
+{
+	if ((uintptr_t)ptr & (size - 1))
+		return gdri_fail(EINVAL, "%p is not aligned to %zu bytes", ptr, size);
+	return gdri_explain_window(start, end, ptr, "", size);
+}
+
+enum word_kind { PUT, POST };
+
+/* @value: the word; for BARCOPY_LINE, a pointer to the line. */
+static inline __attribute__((always_inline)) int
+store(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_kind kind)
+{
+	if (!is_word(w, ptr, size))
+		return explain_word(w.start, w.end, ptr, size);
+	if (size == BARCOPY_LINE && __builtin_expect(!value, 0))
+		return gdri_null("line");
+	if (size == BARCOPY_LINE)
+		gdri_post_line(w.plan, ptr, (const void *)(uintptr_t)value);
+	else if (size == sizeof(uint32_t))
+		(kind == POST ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
+	else
+		(kind == POST ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
+	return 0;
+}
+
+/* Stores that are counted, each as a put, or refused. */
+static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, uint64_t value,
+						   size_t size, enum word_kind kind)
+{
+	struct gdri_window w;
+	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+
+	if (rc)
+		return rc;
+	rc = store(w, ptr, value, size, kind);
+	if (!rc)
+		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
+	return rc;
+}
+
+static inline __attribute__((always_inline)) int
+find_and_store(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum word_kind kind)
+{
+	struct gdri_window w;
+
+	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
+		return counted_store(handle, ptr, value, size, kind);
+	return store(w, ptr, value, size, kind);
+}
+
+int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+{
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
+}
+
+int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
+{
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
+}
+
+int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+{
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
+}
+
+int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
+{
+	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
+}
+
+int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
+{
+	return gdri_out(find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST));
+}
+
+/* The window of a word to be loaded. A load waits for the link: counted ones take the same path. */
+static inline __attribute__((always_inline)) int find_word(gdr_mh_t handle, const void *ptr,
+							   size_t size, struct gdri_window *w)
+{
+	int rc = gdri_handle_window(handle, GDRI_READS, w);
+
+	if (rc)
+		return rc;
+	return is_word(*w, ptr, size) ? 0 : explain_word(w->start, w->end, ptr, size);
+}
+
+static inline __attribute__((always_inline)) int load(gdr_mh_t handle, const void *ptr, void *value,
+						      size_t size)
+{
+	struct gdri_window w;
+	int rc = find_word(handle, ptr, size, &w);
+
+	if (rc)
+		return rc;
+	if (!value)
+		return gdri_null("value");
+	if (__builtin_expect(!!w.counters, 0))
+		gdri_count(w.counters, GDRI_COUNT_GET, 1);
+	if (size == sizeof(uint32_t))
+		*(uint32_t *)value = gdri_get32(w.plan, ptr);
+	else
+		*(uint64_t *)value = gdri_get64(w.plan, ptr);
+	return 0;
+}
+
+int barcopy_get32(gdr_mh_t handle, const void *map_ptr, uint32_t *value)
+{
+	return gdri_out(load(handle, map_ptr, value, sizeof(*value)));
+}
+
+int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
+{
+	return gdri_out(load(handle, map_ptr, value, sizeof(*value)));
+}
+
+static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp,
+		     uint64_t value, uint64_t timeout_ns)
+{
+	struct gdri_window w;
+	int rc = find_word(handle, ptr, size, &w);
+
+	if (rc)
+		return rc;
+	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns);
+	if (rc == -EINVAL)
+		return gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
+	if (rc) {
+		/* A caller that polls expects it: a constant text, and no log message. */
+		gdri_error_say("the word did not compare as asked in time");
+		return -ETIMEDOUT;
+	}
+	if (w.counters)
+		gdri_count(w.counters, GDRI_COUNT_WAIT, 1);
+	return 0;
+}
+
+int barcopy_wait32(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint32_t value,
+		   uint64_t timeout_ns)
+{
+	return gdri_out(wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns));
+}
+
+int barcopy_wait64(gdr_mh_t handle, const void *map_ptr, barcopy_cmp_t cmp, uint64_t value,
+		   uint64_t timeout_ns)
+{
+	return gdri_out(wait_word(handle, map_ptr, sizeof(value), cmp, value, timeout_ns));
+}
