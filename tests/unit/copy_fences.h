@@ -48,6 +48,9 @@ struct fence_watch {
 	const char *(*end)(void);
 	/* The nth access from here on finds that value in the word; NULL: cannot be had. */
 	void (*set_before)(unsigned int nth, uint32_t *word, uint32_t value);
+	/* Copies that line of the mapping at the first barrier, or before the last access if none
+	   comes. NULL: no longer. */
+	void (*keep_line)(uint8_t *line, uint8_t *copy);
 };
 
 /* What a call should come to: with its type's fences, and where the type needs none. */
@@ -122,8 +125,8 @@ static void copy_fences_copies(const struct fence_watch *w, const struct gdri_co
 
 static void copy_fences_words(const struct fence_watch *w, const struct gdri_copy_plan *plan)
 {
-	static const uint8_t line[64];
-	uint8_t *map = w->map + 128;
+	static uint8_t round; /* each line differs from the one before in every byte */
+	uint8_t *map = w->map + 128, line[64], kept[64];
 
 	/* A flush's fences, and a full one, are for every type but none at all. */
 	const char *flush = plan->fences == GDR_MAPPING_TYPE_NONE ? "r" : FULL "r" READ_DONE;
@@ -134,11 +137,21 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
+	/* A line in pieces: the last word is stored behind all others and the first barrier. */
+	round++;
+	for (size_t i = 0; i < sizeof(line); i++)
+		line[i] = (uint8_t)(i + round);
+	w->keep_line(map + 64, kept);
 	FENCES_ARE(plan, gdri_post_line(plan, map + 64, line), 0, 64,
 		   plan->posts_lines ? "w"
 		   : plan->posts     ? "w" AFTER_WRITE "w"
 				     : "w" AFTER_WRITE "w" AFTER_WRITE,
 		   "w");
+	w->keep_line(NULL, NULL);
+	if (!plan->posts_lines)
+		ck_assert_msg(!memcmp(kept, line, 56) && memcmp(kept + 56, line + 56, 8),
+			      "type %d, fences of %d: another order", (int)plan->type,
+			      (int)plan->fences);
 	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0), 0, 4,

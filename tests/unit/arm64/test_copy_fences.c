@@ -8,7 +8,9 @@
 
 #include "watch.h"
 
-static struct fence_watch watched = { .begin = watch_begin, .end = watch_end };
+static struct fence_watch watched = { .begin = watch_begin,
+				      .end = watch_end,
+				      .keep_line = watch_keep_line };
 
 /* The test of the test: each barrier is seen as what it is, between accesses and without. */
 static void watch_itself(void)

@@ -59,9 +59,19 @@ static uint64_t *base_at(ucontext_t *uc, uint32_t insn)
 	return r == 31 ? (uint64_t *)&uc->uc_mcontext.sp : (uint64_t *)&uc->uc_mcontext.regs[r];
 }
 
+static struct {
+	const uint8_t *line; /* NULL: none is kept, or it was at a barrier */
+	uint8_t *copy;
+} keep;
+
 static void note(char c)
 {
 	bool access = c == 'r' || c == 'w';
+
+	if (keep.line)
+		memcpy(keep.copy, keep.line, 64);
+	if (!access)
+		keep.line = NULL;
 
 	/* Of a run of accesses one letter; of barriers each. */
 	if (access && watch->length && watch->text[watch->length - 1] == c)
@@ -205,6 +215,12 @@ void watch_begin(void)
 const char *watch_end(void)
 {
 	return watch->text;
+}
+
+void watch_keep_line(uint8_t *line, uint8_t *copy)
+{
+	keep.line = line ? watch->plain + (line - watch->memory) : NULL;
+	keep.copy = copy;
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context)

@@ -43,6 +43,9 @@ void watch_barriers(void);
 void watch_begin(void);
 const char *watch_end(void);
 
+/* Copies that line at the first barrier, or before the last access if none comes. */
+void watch_keep_line(uint8_t *line, uint8_t *copy);
+
 /* One per process. Any other fault, and an instruction that is not known, ends the process. */
 struct watch *watch_new(size_t size);
 

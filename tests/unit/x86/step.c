@@ -50,11 +50,31 @@ static struct {
 	uint32_t *word, value;
 } change;
 
+static struct {
+	uint8_t *line, *copy; /* NULL: none is kept, or it was at a fence */
+} keep;
+
+/* In a signal handler: the line's page is closed, unless this instruction may touch it. */
+static void keep_line(bool fence)
+{
+	uint8_t *page = (uint8_t *)((uintptr_t)keep.line & ~(PAGE - 1));
+
+	if (!keep.line)
+		return;
+	mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+	memcpy(keep.copy, keep.line, 64);
+	if (page != mine.open[0] && page != mine.open[1])
+		mprotect(page, PAGE, PROT_NONE);
+	if (fence)
+		keep.line = NULL;
+}
+
 static void note(char c)
 {
 	struct steps *s = &mine;
 	bool access = c == 'r' || c == 'w';
 
+	keep_line(!access);
 	/* Of a run of accesses one letter; of fences each. */
 	if (access && s->length && s->text[s->length - 1] == c)
 		return;
@@ -147,6 +167,12 @@ const char *step_end(void)
 {
 	trap_flag(false);
 	return mine.text;
+}
+
+void step_keep_line(uint8_t *line, uint8_t *copy)
+{
+	keep.line = line;
+	keep.copy = copy;
 }
 
 void step_set_before(unsigned int nth, uint32_t *word, uint32_t value)

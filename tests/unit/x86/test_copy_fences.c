@@ -11,7 +11,8 @@
 
 static struct fence_watch watch = { .begin = step_begin,
 				    .end = step_end,
-				    .set_before = step_set_before };
+				    .set_before = step_set_before,
+				    .keep_line = step_keep_line };
 
 static void watch_itself(void)
 {
