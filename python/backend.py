@@ -33,7 +33,7 @@ def _metadata():
         readme = f.read()
     url = os.environ.get("PROJECT_URL") or _homepage()
     return (f"Metadata-Version: 2.1\nName: barcopy\nVersion: {_version()}\n"
-            "Summary: The CPU's direct way to GPU memory, over libgdrapi\n"
+            "Summary: Direct CPU access to NVIDIA GPU memory\n"
             "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n" +
             "".join(f"Classifier: {c}\n" for c in _classifiers()) +
             (f"Project-URL: Homepage, {url}\n" if url else "") +

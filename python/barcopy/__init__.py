@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-barcopy: the CPU's direct way to GPU memory, over libgdrapi, by ctypes. numpy and PyTorch are used if
+barcopy: direct CPU access to NVIDIA GPU memory, by ctypes over libgdrapi. numpy and PyTorch are used if
 installed, and not needed.
 
     with barcopy.open() as gdr, gdr.map(tensor) as m:

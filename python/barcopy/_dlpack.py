@@ -108,10 +108,7 @@ _given = {}  # by address: (struct, shape, what ends the use, capsule); until th
 
 
 def _deleter_of(given):
-    """
-    A consumer may call it while the interpreter ends, after this module: it uses no global name, and is never
-    freed.
-    """
+    """A consumer may call it while the interpreter ends, after this module: no global name, and never freed."""
     @_DELETER
     def delete(address):
         try:

@@ -9,10 +9,12 @@ import os
 import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
+from math import inf
 from operator import index
 
 OPEN_ANY = 1
-MAP_RANGE_READ_ONLY = 1
+MAP_RANGE_READ_ONLY, MAP_RANGE_NO_SYNC_MEMOPS = 1, 2
+CACHE_NO_SYNC_MEMOPS = 1
 MEM_CACHED = 1
 MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
@@ -62,8 +64,7 @@ class CopyOptions(Structure):
 
 class Mem(Structure):
     """barcopy_mem_t"""
-    _fields_ = [("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t),
-                ("handle", Handle)]
+    _fields_ = [("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t), ("handle", Handle)]
 
 
 class BarInfo(Structure):
@@ -248,14 +249,14 @@ def check(number):
 
 def wait(timeout, call):
     """call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds."""
-    left = FOREVER if timeout is None else int(timeout * 1e9)
-    if left < 0:
-        raise ValueError("a timeout is not negative")
+    timeout = inf if timeout is None else timeout
+    if not timeout >= 0:
+        raise ValueError(f"a timeout of {timeout} seconds")
+    left = FOREVER if timeout == inf else int(timeout * 1e9)
     while True:
         now = min(left, _SLICE_NS)
         err = call(now)
-        if timeout is not None:
-            left -= now
+        left -= now
         if err != ETIMEDOUT or not left:
             return check(err)
 

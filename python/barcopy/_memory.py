@@ -9,6 +9,7 @@ import numbers
 import re
 import sys
 from ctypes import byref, c_char, c_int, c_ssize_t, c_void_p
+from math import prod as product
 from operator import index
 
 from . import _types
@@ -36,13 +37,6 @@ def is_contiguous(shape, strides, itemsize):
             return False
         step *= length
     return True
-
-
-def product(shape):
-    count = 1
-    for length in shape:
-        count *= length
-    return count
 
 
 class Where:
@@ -92,7 +86,12 @@ def _of_tensor(tensor):
 
 def _of_interface(obj, interface, what):
     shape, typestr = tuple(interface["shape"]), interface["typestr"]
-    itemsize = int(re.match(r".[a-zA-Z](\d+)", typestr).group(1))
+    match = re.match(r"[<>=|][a-zA-Z](\d+)", typestr)
+    if not match:
+        raise TypeError(f"{what} has the typestr {typestr!r}, which is none of numpy's")
+    if interface.get("mask") is not None:
+        raise ValueError(f"{what} has a mask: which of its elements are valid cannot be kept")
+    itemsize = int(match.group(1))
     if not is_contiguous(shape, interface.get("strides"), itemsize):
         refuse_strides(what)
     address, read_only = interface["data"]

@@ -63,7 +63,7 @@ class Context(Closable):
         if first:
             raise first
 
-    def map(self, obj, size=None, read_only=False):
+    def map(self, obj, size=None, read_only=False, sync_memops=True):
         """
         A Mapping of a tensor, of an object with __cuda_array_interface__ or __dlpack__, of `size`
         bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the object
@@ -71,13 +71,16 @@ class Context(Closable):
 
         The elements must be one run of bytes (ValueError), and of a read-only array the mapping is
         read-only too. Pages are pinned once, however many mappings of the context lie in them.
+
+        sync_memops=False leaves CUDA's attribute of the allocation as it is: barcopy_map_range(3).
         """
         where = device_memory(obj, size)
         pointer, handle = c_void_p(), _lib.Handle()
         with Use(self._life):
-            check(library().barcopy_map_range(self._g, where.address, where.nbytes,
-                                          _lib.MAP_RANGE_READ_ONLY if read_only else 0,
-                                          byref(pointer), byref(handle)))
+            flags = (_lib.MAP_RANGE_READ_ONLY if read_only else 0) | \
+                (0 if sync_memops else _lib.MAP_RANGE_NO_SYNC_MEMOPS)
+            check(library().barcopy_map_range(self._g, where.address, where.nbytes, flags, byref(pointer),
+                                              byref(handle)))
 
             def release(g=self._g):
                 check(library().barcopy_unmap_range(g, handle.h))
@@ -131,10 +134,10 @@ class Context(Closable):
             return self._memory(mem)
 
     def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, whole_max=0, engine_read_min=0,
-              engine_write_min=0):
+              engine_write_min=0, sync_memops=True):
         """A registration Cache; see barcopy_cache_create(3)."""
-        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions),
-                                    fitting(c_uint32, validity, "validity"), 0,
+        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), fitting(c_uint32, validity, "validity"),
+                                    0 if sync_memops else _lib.CACHE_NO_SYNC_MEMOPS,
                                     fitting(c_uint64, max_bytes, "max_bytes"),
                                     fitting(c_uint64, max_regions, "max_regions"),
                                     fitting(c_uint64, whole_max, "whole_max"),

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import struct
+import sys
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
@@ -13,6 +14,8 @@ from ._life import Closable, OrUndo, Use
 from ._memory import host_memory, product, tensor_memory, tensor_type
 
 try:
+    if "t" in sys.abiflags:
+        raise ImportError  # free-threaded: objects have another layout, and threads another order
     from ._fast import copy as _fast, word as _word  # of wheels
 except ImportError:
     _fast = None
@@ -272,20 +275,26 @@ class Mapping(Closable):
     def array(self, dtype=None, shape=None):
         """
         A view as a numpy array, by default with the type and shape of the mapped object, else of bytes.
-        Types that numpy lacks (bfloat16) need a dtype, such as "uint16".
+        Types that numpy lacks (bfloat16) need a dtype, such as "int16".
         """
         import numpy
 
         if dtype is None:
             dtype = self._where.type and _types.in_numpy(self._where.type)
             if dtype is None and self._where.type is not None:
-                raise TypeError(f"numpy has no type {self._where.type}: give a dtype")
+                raise TypeError(f"numpy has no type {self._where.type}: give a dtype (for bfloat16's bits \"int16\"), "
+                                "or use torch.from_dlpack()")
             shape = self._where.shape if shape is None else shape
         flat = numpy.frombuffer(self.view(), dtype=dtype or "uint8")
         if shape is None and self._where.shape is not None and \
                 flat.size == product(self._where.shape):
             shape = self._where.shape
         return flat if shape is None else flat.reshape(shape)
+
+    def __array__(self, dtype=None, copy=None):
+        """numpy.asarray(mapping): a view of the bytes, as numpy makes it by __buffer__ from Python 3.12 on."""
+        a = self.array("uint8", self.size)
+        return a.astype(a.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __buffer__(self, flags):
         """memoryview(mapping), from Python 3.12 on: view()."""
