@@ -97,6 +97,8 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  * Sends a message to the kernel; no flush or fence is needed. A kernel that receives it with
  * BARCOPY_WARP_ORDERED sees what the calling thread has copied into a mapping of the same GPU
  * before, by gdr_copy_to_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE).
+ * The thread's own stores, in host memory too, are ordered only by barcopy_fence() with
+ * BARCOPY_FENCE_AFTER_WRITE on a mapping of the same GPU, before the send.
  * @param size        bytes, 1 to BARCOPY_QUEUE_MESSAGE_MAX
  * @param timeout_ns  how long to wait for room; 0: do not wait; UINT64_MAX: no limit
  * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never
