@@ -152,7 +152,6 @@ struct sim_alloc {
 	unsigned long long buffer_id;
 	unsigned int host_flags;
 	bool sync_memops;
-	bool free_pending; /* cuMemFreeAsync was called */
 	uint8_t access[SIM_MAX_GPUS];
 };
 

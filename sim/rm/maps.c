@@ -282,7 +282,7 @@ static void *map_locked(int file, int fd, void *addr, size_t len, int prot, int 
 	}
 	/* kbusMapFbAperture_GM107(): maps the memory's offset, of the context's GPU. */
 	if (rm->memories[o->memory].gpu != rm->objects[map->device].gpu)
-		rm_vma_show_other(at, len);
+		rm_vma_replace(at, len);
 	return at;
 }
 

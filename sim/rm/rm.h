@@ -188,7 +188,7 @@ void rm_map_end(int map);
 /* vmas.c: mappings of the nodes in this process */
 bool rm_vma_any(void); /* can the two below matter? No lock */
 int rm_vma_add(int file, int fd, int map, void *addr, size_t len); /* errno */
-void rm_vma_show_other(void *addr, size_t len); /* memory that is not the map's */
+void rm_vma_replace(void *addr, size_t len); /* memory that is not the map's */
 void rm_vma_cut(void *addr, size_t len);
 void rm_vma_dontfork(void *addr, size_t len);
 void rm_vma_lose(int map); /* the map ends: pages still mapped show other memory now */

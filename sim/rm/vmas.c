@@ -113,7 +113,7 @@ void rm_vma_dontfork(void *addr, size_t len)
 			libc_calls()->madvise(vmas[vmas[i].first].hold, RM_PAGE, MADV_DONTFORK);
 }
 
-void rm_vma_show_other(void *addr, size_t len)
+void rm_vma_replace(void *addr, size_t len)
 {
 	if (libc_calls()->mmap(addr, len, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == addr)
@@ -133,7 +133,7 @@ void rm_vma_lose(int map)
 			continue;
 		atomic_fetch_add(&n_stale, 1);
 		if (vmas[i].pid == getpid())
-			rm_vma_show_other(at, vmas[i].len);
+			rm_vma_replace(at, vmas[i].len);
 	}
 }
 

@@ -50,7 +50,7 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 						  size_t size, enum gdri_access access)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, access, &w);
+	int rc = gdri_handle_for_copy_slow(handle, access, &w);
 
 	if (rc)
 		return rc;

@@ -70,7 +70,7 @@ static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, u
 						   size_t size, enum word_kind kind)
 {
 	struct gdri_window w;
-	int rc = gdri_handle_for_counted(handle, GDRI_WRITES, &w);
+	int rc = gdri_handle_for_copy_slow(handle, GDRI_WRITES, &w);
 
 	if (rc)
 		return rc;

@@ -27,7 +27,7 @@ static int fail_handle(gdr_mh_t h)
 	return gdri_slots_fail(&gdri_handles, h.h, "a pinned handle");
 }
 
-int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
+int gdri_handle_for_copy_slow(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
 	struct gdri_handle *handle = find(h);
 
@@ -159,7 +159,7 @@ static size_t map_length(const struct gdri_pin *pin, size_t size)
 }
 
 /* Sets the plan of further copies, which are refused while the handle is not mapped. */
-static void show_plan(struct gdri_handle *handle)
+static void publish_plan(struct gdri_handle *handle)
 {
 	const struct gdri_copy_plan *plan = NULL;
 	bool counted = gdri_copies_counted;
@@ -180,7 +180,7 @@ static int set_copy_options_locked(struct gdri_handle *handle,
 	if (rc)
 		return rc;
 	handle->offload = offload;
-	show_plan(handle);
+	publish_plan(handle);
 	gdri_offload_free(former);
 	return 0;
 }
@@ -221,7 +221,7 @@ int gdri_handle_map_locked(struct gdri_handle *handle, size_t size, gdr_mapping_
 	atomic_store_explicit(&handle->copy_end, pin->copy_end, memory_order_relaxed);
 	atomic_store_explicit(&handle->write_end, pin->read_only ? 0 : pin->copy_end,
 			      memory_order_relaxed);
-	show_plan(handle);
+	publish_plan(handle);
 	return 0;
 }
 
@@ -229,7 +229,7 @@ int gdri_handle_unmap_locked(struct gdri_handle *handle)
 {
 	handle->pin.map = NULL;
 	handle->pin.map_length = 0;
-	show_plan(handle);
+	publish_plan(handle);
 	atomic_store_explicit(&handle->write_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_end, 0, memory_order_relaxed);
 	atomic_store_explicit(&handle->copy_start, 0, memory_order_relaxed);

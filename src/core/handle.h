@@ -74,10 +74,10 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	return __builtin_expect(w->plan && gdri_slot_is_own(slot), 1);
 }
 
-/* The slow path of the above: 0 where copies are counted, or -errno with its text. */
-int gdri_handle_for_counted(gdr_mh_t h, enum gdri_access access, struct gdri_window *w);
+/* Slow path: also finds a handle whose copies are counted; otherwise -errno, with the reason. */
+int gdri_handle_for_copy_slow(gdr_mh_t h, enum gdri_access access, struct gdri_window *w);
 
-/* Both, for calls that take longer than a small copy. */
+/* Fast path, then slow path. */
 static inline int gdri_handle_window(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
 	struct gdri_window counted; /* of its own, so that *w stays in registers */
@@ -85,7 +85,7 @@ static inline int gdri_handle_window(gdr_mh_t h, enum gdri_access access, struct
 
 	if (gdri_handle_for_copy(h, access, w))
 		return 0;
-	err = gdri_handle_for_counted(h, access, &counted);
+	err = gdri_handle_for_copy_slow(h, access, &counted);
 	if (!err)
 		*w = counted;
 	return err;

@@ -4,16 +4,28 @@
 # touch the mapping are the ones that moves.c and words.c name. The checks find those of objects that have others.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
-check=tests/unit/check_baseline_isa.sh
 
 objects=$(make -s --no-print-directory O="$out" print-copy-baseline) || exit 1
 # shellcheck disable=SC2086 # a list of words
-"$check" $objects
-rc=$?
-[ $rc != 77 ] || exit 77
-[ $rc = 0 ]
+case $(objdump -f $objects) in
+*elf64-x86-64*) ;;
+*) echo "skipped: no objdump, or the objects are not for x86-64" >&2 && exit 77 ;;
+esac
+
+# Instructions with a VEX, EVEX or REX2 prefix outside the functions gdri_avx*. In 64-bit mode the bytes c4, c5,
+# 62 and d5 begin nothing else; only segment and address-size prefixes may stand before them.
+newer() { # newer OBJECT...
+	objdump -d -w "$@" | awk -F '\t' '
+		/^[^\t]*>:$/ { where = $0; seen++ }
+		where !~ /<gdri_avx/ && NF >= 3 && $2 ~ /^((26|2e|36|3e|64|65|67) )*(c4|c5|62|d5) / { print "# " where " " $3 }
+		END { if (!seen) print "# no function" }'
+}
+# shellcheck disable=SC2086
+wrong=$(newer $objects)
+printf '%s' "${wrong:+$wrong$'\n'}"
+[ -z "$wrong" ]
 ok "no VEX or EVEX instruction"
-! "$check" "$out/dev/impls/impls.o" >/dev/null 2>&1
+newer "$out/dev/impls/impls.o" | grep -q '<'
 ok "those of AVX2 are found"
 
 instructions() { # instructions OBJECT FUNCTION

@@ -147,7 +147,7 @@ static void note_line(uint8_t *line, const uint8_t *at)
 }
 
 /* Addresses behind the last line are outside the mapping: a CPU may load them speculatively. */
-static void noted_lines(uint8_t *line, const uint8_t *const *at, size_t n)
+static void lines_noting_loads(uint8_t *line, const uint8_t *const *at, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		note_line(line + 64 * i, at[i]);
@@ -156,7 +156,7 @@ static void noted_lines(uint8_t *line, const uint8_t *const *at, size_t n)
 	loads.calls++;
 }
 
-static void noted_from(void *dst, const void *src, size_t n)
+static void from_noting_loads(void *dst, const void *src, size_t n)
 {
 	for (size_t i = 0; i < n; i += 64)
 		note_line((uint8_t *)dst + i, (const uint8_t *)src + i);
@@ -167,7 +167,7 @@ static void noted_from(void *dst, const void *src, size_t n)
 static void note_loads(barcopy_copy_seg_t *seg, size_t count)
 {
 	const struct gdri_copy_impl impl = {
-		.name = "noted", .block = 64, .from = noted_from, .lines = noted_lines
+		.name = "noted", .block = 64, .from = from_noting_loads, .lines = lines_noting_loads
 	};
 	struct gdri_copy_plan plan;
 

@@ -96,7 +96,7 @@ static void start(const struct area *m, const struct area *h, enum direction dir
 }
 
 /* Against which end: where the range itself touches a guard page, there; else by turns. */
-static bool back(size_t align, size_t n, unsigned int turn)
+static bool at_end(size_t align, size_t n, unsigned int turn)
 {
 	bool ends = (align + n) % LINE == 0, begins = align == 0;
 
@@ -115,8 +115,8 @@ static void small_sizes(const struct gdri_copy_plan *plan, enum direction dir, c
 
 				if (n > dense && !edge && (7 * a + 13 * b + n) % sparse)
 					continue;
-				one(plan, dir, &map, &host, a, back(a, n, (unsigned int)(n + b)), b,
-				    back(b, n, (unsigned int)(n + a + n / 2)), n);
+				one(plan, dir, &map, &host, a, at_end(a, n, (unsigned int)(n + b)), b,
+				    at_end(b, n, (unsigned int)(n + a + n / 2)), n);
 			}
 		}
 	}

@@ -102,7 +102,7 @@ static void types(void)
 /* A range that overlaps the allocation can be pinned; copies stay inside the allocation. */
 static void overlapping_ranges(void)
 {
-	char *a, byte = 1;
+	char *a, *mapped, byte = 1;
 	gdr_info_t info;
 	gdr_mh_t h;
 	void *map;
@@ -111,9 +111,9 @@ static void overlapping_ranges(void)
 	h = pinned((uintptr_t)a + 39999, 30000);
 	OK(gdr_get_info(g, h, &info));
 	OK(gdr_map(g, h, &map, info.mapped_size));
-	a = (char *)map + ((uintptr_t)a - info.va);
-	OK(gdr_copy_to_mapping(h, a + 39999, &byte, 1));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, a + 40000, &byte, 1));
+	mapped = (char *)map + ((uintptr_t)a - info.va);
+	OK(gdr_copy_to_mapping(h, mapped + 39999, &byte, 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(h, mapped + 40000, &byte, 1));
 }
 
 /* Where CUDA does not give the allocation's bounds, the pin fails. */

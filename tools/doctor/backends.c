@@ -32,27 +32,22 @@ static const struct obstacle obstacles[HINDRANCES] = {
 	[NODES] = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
 		    "make the nodes open for this user: see \"GPU driver\"", false },
 	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs "
-			  "for "
-			  "cudaMalloc memory",
+			  "for cudaMalloc memory",
 			  "install the open kernel modules (Turing and later GPUs), or load the "
-			  "kernel "
-			  "module gdrdrv",
+			  "kernel module gdrdrv",
 			  true },
 	[CONFIDENTIAL] = { "with confidential computing the CPU may not map GPU memory",
 			   "copy through CUDA, or turn confidential computing off", true },
 	[MIG] = { "rm is not tested on a part of a GPU (MIG)",
 		  "load the kernel module gdrdrv, or use the GPU without MIG", true },
 	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: "
-		      "NVIDIA "
-		      "supports GPUDirect RDMA on data-center and professional RTX GPUs, and "
-		      "barcopy "
-		      "has not been tried on a GeForce",
+		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, and "
+		      "barcopy has not been tried on a GeForce",
 		      "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; "
 		      "else copy through CUDA",
 		      true },
 	[EXPORT] = { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may "
-		     "lack "
-		     "dma-bufs, or CUDA be older than 11.7",
+		     "lack dma-bufs, or CUDA be older than 11.7",
 		     "load the kernel module gdrdrv", true },
 };
 
@@ -159,8 +154,7 @@ static void check_program(const struct machine *m, struct report *r, const struc
 	todo = report_this;
 	if (set) {
 		means = text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
-			     "other "
-			     "programs started here get nothing else from gdr_open()",
+			     "other programs started here get nothing else from gdr_open()",
 			     set);
 		todo = text("unset %.*s, or name a backend that works", (int)strcspn(set, " "),
 			    set);
@@ -180,8 +174,7 @@ static void not_served(const struct machine *m, struct report *r, const struct u
 		found = "only exportable memory (cuMemCreate) is served, by rm; cudaMalloc memory "
 			"is not";
 		means = "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with gdr_open() programs "
-			"fall back "
-			"to another way of copying";
+			"fall back to another way of copying";
 	} else if (unit_works(u, "host", NULL)) {
 		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory is served";
 	}

@@ -18,12 +18,10 @@ const char *const path_name[PATH_CLASSES] = { "PCIe switches", "root complex", "
 /* "0000:17:00.0", with a domain of 4 digits or more */
 static bool is_address(const char *name)
 {
-	unsigned int part[4];
 	int end = 0;
 
-	return sscanf(name, "%x:%2x:%2x.%1x%n", &part[0], &part[1], &part[2], &part[3], &end) ==
-		       4 &&
-	       !name[end] && strlen(name) < sizeof(((struct pci_dev *)0)->addr);
+	(void)sscanf(name, "%*[0-9a-f]:%*2[0-9a-f]:%*2[0-9a-f].%*1[0-9a-f]%n", &end);
+	return end && !name[end] && strlen(name) < sizeof(((struct pci_dev *)0)->addr);
 }
 
 static const char *in_dir(const char *addr, const char *file)

@@ -71,6 +71,8 @@ static void allowed_cpus(struct probes *p)
 		fclose(f);
 }
 
+#define ENV(member, name) copy_env(p->env.member, sizeof(p->env.member), name)
+
 static void probe_process(struct probes *p)
 {
 	time_t now = time(NULL);
@@ -88,7 +90,6 @@ static void probe_process(struct probes *p)
 	}
 	hypervisor(p);
 	allowed_cpus(p);
-#define ENV(member, name) copy_env(p->env.member, sizeof(p->env.member), name)
 	ENV(backend, "GDRCOPY_BACKEND");
 	ENV(dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP");
 	ENV(visible, "NVIDIA_VISIBLE_DEVICES");
