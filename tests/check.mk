@@ -68,7 +68,8 @@ check-full:
 # A name with a dot is a step of these commands, and no file.
 ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
-full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script fresh.script
+full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script mutants.script \
+	fresh.script
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
@@ -114,13 +115,16 @@ arm64.programs:
 
 # ---- scripts: tests/DIR/NAME.sh BUILD_DIR SIM_DIR -----------------------------------------------------
 
-$(PYTHON_SCRIPTS:%=%.script): job_needs := -n python3
+$(PYTHON_SCRIPTS:%=%.script) build/test_fences.script: job_needs := -n python3
 # A script calls make by itself, with a build directory of its own.
 alone = @unset MAKEFLAGS MFLAGS MAKELEVEL;
 %.script: native.build
 	$(alone) tests/job -l 3600 $(job_needs) $(RESULTS) $* bash tests/$*.sh $(out) $(out)/sim
 coverage.script:
 	$(alone) $(JOB_LONG) coverage tests/coverage.sh $(out)/coverage
+# An hour and a quarter on two cores.
+mutants.script: native.build
+	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants dev/mutants.py -o $(out) -s 1 -s 2 -s fresh
 fresh.script:
 	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
 kernel/full.kernel:

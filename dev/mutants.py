@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Mutation test: makes one change at a time in a copy of the tree; a test program must fail.
+
+  dev/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR] [--list]
+  dev/mutants.py [-o BUILD_DIR] --fences
+
+The changes of a seed are COUNT (300) first-order mutants of src/ and include/barcopy_queue.cuh, chosen by a hash
+of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those of dev/mutants.txt.
+-f limits both to files whose path begins with FILE: without -n to the seed's own, with -n to COUNT of these files.
+Seeds 1 and 2 are the default, and `fresh` takes one by chance.
+
+dev/mutants.alive holds what may live. `floor` lines have the number of survivors by layer and seed, which only
+falls; without -f and -n a higher number fails. The other lines are equivalents, which are not run: FILE FUNCTION,
+the changed line, and the reason, separated by tabs. Survivors are printed in that form.
+
+--fences takes out one fence of the copies after another instead: its instruction in fence.h, each call of it, and the
+rule that cached mappings need none. test_copy_fences must fail by an assertion.
+
+A mutant's tree is made of hard links; make builds in it what the change asks for. The programs that caught mutants
+of the file before run first; BUILD_DIR/mutants.json remembers them.
+"""
+import argparse, collections, concurrent.futures, glob, hashlib, json, math, os, random, re, shutil, signal
+import subprocess, sys, tempfile, threading, time
+
+ERRNO = 'EINVAL ENOMEM ENOENT EACCES EBUSY ENOTSUP EIO ENODEV EAGAIN ETIMEDOUT EPERM EFAULT ENOSYS EMFILE'.split()
+# Programs that call a layer by itself, whatever the other layers do.
+ONLY = dict(test_copy_fences='copy', test_copy_diff='copy', test_copy_discipline='copy', test_copy_cpu='copy',
+            test_queue_model='queue')
+WEIGHT = dict(lock=3, release=2, order=3, off=2, flag=2, text=.3, relation=1.5, error=1.5, never=1.5, arith=.7)
+Mutant = collections.namedtuple('Mutant', 'file function line op text source programs')
+
+
+def layer(file):
+    return 'queue' if file.startswith('include/') else file.split('/')[1]
+
+
+# ---- mutants ------------------------------------------------------------------------------------------
+
+def masked(text):
+    """The text with comments, strings and lines of the preprocessor blank, at the same places."""
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|^#(?:\\\n|[^\n])*',
+                  lambda m: re.sub(r'[^\n]', ' ', m[0]) if m[0][0] != '"' else '"' + '_' * (len(m[0]) - 2) + '"',
+                  text, flags=re.S | re.M)
+
+
+def closing(m, at):
+    """The place of the parenthesis that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(m)):
+        depth += (m[i] == '(') - (m[i] == ')')
+        if not depth:
+            return i
+    return at
+
+
+def call_kind(name):
+    for kind, words in (('lock', 'lock'), ('text', 'gdri_fail|gdri_log|gdri_error|gdri_note'),
+                        ('release', 'put|release|unref|free|close|unmap|unpin|destroy|drop|end|undo|leave|stop')):
+        if re.search(words, name):
+            return kind
+    return 'call'
+
+
+def changes(s, m, begin, end):
+    """Yields (operator, from, to, new text) for the function body [begin, end) of s, whose masked text is m."""
+    def each(pattern):
+        return re.compile(pattern, re.M).finditer(m, begin, end)
+
+    for x in each(r'\bif \('):
+        shut = closing(m, x.end() - 1)
+        cond = s[x.end():shut]
+        for op, new in (('negated', f'!({cond})'), ('never', f'0 && ({cond})'), ('always', f'1 || ({cond})')):
+            yield op, x.end(), shut, new
+    for x in each(r' (&&|\|\|)(?=\s)'):
+        yield 'logic', x.start(1), x.end(1), '||' if x[1] == '&&' else '&&'
+    for x in each(r' (<|<=|>|>=|==|!=) '):
+        new = {'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '=='}[x[1]]
+        yield 'relation', x.start(1), x.end(1), new
+    for x in each(r' [+-] 1\b(?![.x])'):
+        yield 'off', x.start(), x.end(), ''
+    for x in each(r'\w (\+|-) (?!1\b)[\w(]'):
+        yield 'arith', x.start(1), x.end(1), '-' if x[1] == '+' else '+'
+    for x in each(r'memory_order_(acquire|release|acq_rel|seq_cst)\b'):
+        yield 'order', x.start(1), x.end(1), 'relaxed'
+    statement = r'(?:(?<=[;{}:)])|(?<=else))\s*\n(?:\t+)'
+    for x in each(statement + r'((?:\(void\))?(\w+))\('):
+        shut = closing(m, x.end() - 1)
+        if m[shut + 1] == ';' and x[2] not in ('if', 'while', 'for', 'switch', 'return', 'sizeof'):
+            yield call_kind(x[2]), x.start(1), shut + 2, None
+    for x in each(statement + r'([*\w.>\[\]()-]*(?:->|\.|\]|\*)[\w.>\[\]-]* (?:=|[-+|&]=) [^;]*;)'):
+        yield 'field', x.start(1), x.end(1), None
+    for x in each(statement + r'([^;\s]*(?:\+\+|--)[^;\s]*;)'):
+        yield 'count', x.start(1), x.end(1), None
+    for x in each(r'(?<=[{,])\s*(\.\w+ = [^,{}]*[,\n ])(?=[^{]*})'):
+        yield 'field', x.start(1), x.end(1) - (x[1][-1] != ','), None
+    for x in each(r'\breturn ([^;]*);'):
+        swap = {'true': 'false', 'false': 'true', 'err': '0', 'rc': '0', 'ret': '0', '-errno': '0'}
+        if x[1] in swap:
+            yield 'error', x.start(1), x.end(1), swap[x[1]]
+    for x in each(r'\bE[A-Z]{3,}\b'):
+        if x[0] in ERRNO:
+            yield 'errno', x.start(), x.end(), ERRNO[(ERRNO.index(x[0]) + 1) % len(ERRNO)]
+    for x in each(r'\bgoto (\w+);'):
+        labels = re.findall(r'^(\w+):', m[x.end():end], re.M)
+        if x[1] in labels[:-1]:
+            yield 'error', x.start(1), x.end(1), labels[labels.index(x[1]) + 1]
+    for x in each(r' \| [A-Z][A-Z_]+\b'):
+        yield 'flag', x.start(), x.end(), ''
+
+
+def all_of(file):
+    """Every mutant of a file."""
+    with open(file) as f:
+        s = f.read()
+    m = masked(s)
+    seen = collections.Counter()
+    for body in re.finditer(r'^\{\n.*?^\}', m, re.S | re.M):
+        head = m[max(m.rfind('\n}', 0, body.start()), m.rfind(';\n', 0, body.start()), 0):body.start()]
+        names = [n for n in re.findall(r'(\w+)\s*\(', head) if not n.startswith('__')]
+        function = names[0] if names else '?'
+        for op, a, b, new in changes(s, m, body.start(), body.end()):
+            if new is None:
+                new = f'; /* {" ".join(re.sub(r"/[*].*?[*]/", "", s[a:b]).split())} */'
+                new = new[2:] if m[b - 1] != ';' else new  # a member of an initializer
+            from_, to = s.rfind('\n', 0, a) + 1, s.find('\n', b)
+            text = ' '.join((s[from_:a] + new + s[b:to]).split())
+            seen[function, text] += 1
+            if seen[function, text] > 1:
+                text += f' #{seen[function, text]}'
+            yield Mutant(file, function, s.count('\n', 0, a) + 1, op, text, s[:a] + new + s[b:], ())
+
+
+def chosen(mutants, seed, count, evenly):
+    """The first by rank; a line has one of them. With `evenly`, each layer's share is that of its lines."""
+    def rank(x):
+        h = hashlib.sha256(f'{seed} {x.file} {x.function} {x.op} {x.text}'.encode()).digest()
+        return -math.log((int.from_bytes(h[:7], 'big') + 1) / 2**56) / WEIGHT.get(x.op, 1)
+
+    best = {}
+    for x in sorted(mutants, key=rank):
+        best.setdefault((x.file, x.line), x)
+    if not evenly:
+        return list(best.values())[:count]
+    lines = collections.Counter(layer(x.file) for x in best.values())
+    share = {l: max(5, round(count * n / len(best))) for l, n in lines.items()}
+    picked = []
+    for x in best.values():
+        if share[layer(x.file)]:
+            share[layer(x.file)] -= 1
+            picked.append(x)
+    return picked
+
+
+def by_hand():
+    """The mutations of dev/mutants.txt."""
+    with open('dev/mutants.txt') as f:
+        rows = [l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#']
+    for name, file, expression, programs in rows:
+        source = subprocess.run(['sed', '-E', expression, file], stdout=subprocess.PIPE, text=True, check=True).stdout
+        with open(file) as f:
+            yield Mutant(file, 'by hand', 0, name, name, None if source == f.read() else source, programs.split())
+
+
+def fences():
+    """Each fence of the copies taken out."""
+    sources = {f: open(f).read().split('\n') for f in
+               ['src/copy/fence.h'] + [f'src/copy/{n}.c' for n in ('copy', 'copyv', 'words')]}
+    x86 = os.uname().machine == 'x86_64'
+    calls = ''.join(open(f).read() for f in glob.glob('src/copy/*.c'))
+    for file, lines in sources.items():
+        for i, line in enumerate(lines):
+            new = line
+            if file.endswith('.h') and line.startswith('GDRI_FENCE('):
+                name = re.search(r'gdri_fence_[a-z_]*', line)[0]
+                a, b = [x.span() for x in re.finditer('"[^"]*"', line)][0 if x86 else 1]
+                if name + '(' in calls:
+                    new, name = line[:a] + '""' + line[b:], f'the instruction of {name}'
+            elif file.endswith('.h') and x86 and re.match(r'#define gdri_fence_wanted\(type\).*gdri_fence_weak', line):
+                new, name = '#define gdri_fence_wanted(type) 1', 'the rule that cached mappings need none'
+            elif file.endswith('.c') and re.match(r'[^*]*\bgdri_fence_(?!wanted|weak|push)\w+\(', line):
+                name = f'{re.search("gdri_fence_[a-z_]+", line)[0]} at {os.path.basename(file)}:{i + 1}'
+                new = re.sub(r'gdri_fence_[a-z_]+\(', '(void)(', line)
+            if new != line:
+                source = '\n'.join(lines[:i] + [new] + lines[i + 1:])
+                yield Mutant(file, 'fences', i + 1, name, name, source, ['test_copy_fences'])
+
+
+# ---- runs ---------------------------------------------------------------------------------------------
+
+class Runner:
+    def __init__(self, out, programs):
+        self.programs, self.base, self.lock, self.seen = programs, {}, threading.Lock(), f'{out}/mutants.json'
+        self.hits = collections.Counter()
+        if os.path.exists(self.seen):
+            with open(self.seen) as f:
+                self.hits.update(json.load(f))
+        os.makedirs(out, exist_ok=True)
+        self.dir = tempfile.mkdtemp(prefix='mutants.', dir=out)
+        self.tree = f'{self.dir}/tree'
+        os.mkdir(self.tree)
+        for name in ('Makefile', 'src', 'include', 'tests', 'sim', 'dev', 'perf', 'tools'):
+            if os.path.exists(name):
+                subprocess.run(['cp', '-a', name, self.tree], check=True)
+        os.mkdir(f'{self.tree}/build')
+        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'dev', 'perf', 'tools', 'sim':
+            for part in glob.glob(f'{out}/{name}'):
+                subprocess.run(['cp', '-a', part, f'{self.tree}/build'], check=True)
+        prefix = '|'.join(map(re.escape, (out, os.path.relpath(out))))
+        for name in glob.glob(f'{self.tree}/build/**/*.d', recursive=True):  # they name that directory
+            with open(name) as f:
+                text = f.read()
+            with open(name, 'w') as f:
+                f.write(re.sub(rf'(?<!\S)(?:{prefix})/', 'build/', text))
+
+    def make(self, tree, targets):
+        env = {k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL')}
+        return subprocess.run(['make', '-s', '-C', tree, 'O=build', *targets], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def run(self, tree, program, limit, wanted=None):
+        """Whether the program fails; with `wanted`, and prints that."""
+        sim = f'{tree}/build/sim'
+        os.makedirs(f'{tree}/tmp', exist_ok=True)
+        p = subprocess.Popen([f'{tree}/build/tests/{program}'], cwd=tree, stdin=subprocess.DEVNULL, text=True,
+                             stdout=subprocess.PIPE if wanted else subprocess.DEVNULL, stderr=subprocess.STDOUT,
+                             start_new_session=True, env=dict(os.environ, LD_LIBRARY_PATH=sim, GDRSIM_DIR=sim,
+                                                              GDRCOPY_TEST_QUICK='1', TMPDIR=f'{tree}/tmp'))
+        try:
+            text, _ = p.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            text = ''
+        # What is left of its session: Check gives each test a process group.
+        for stat in glob.glob('/proc/[0-9]*/stat'):
+            try:
+                with open(stat) as f:
+                    if int(f.read().rsplit(')', 1)[1].split()[3]) == p.pid:
+                        os.kill(int(stat.split('/')[2]), signal.SIGKILL)
+            except (OSError, IndexError):
+                pass
+        p.wait()
+        return p.returncode not in (0, 77) and (not wanted or wanted in text)
+
+    def begin(self):
+        """Builds the tree without a change, and times the programs; one that fails serves no more."""
+        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', *(f'build/tests/{p}' for p in self.programs)])
+        if built.returncode:
+            sys.exit(built.stdout)
+
+        def one(program):
+            start = time.time()
+            failed = self.run(self.tree, program, 300)
+            self.base[program] = time.time() - start
+            return program if failed else None
+
+        failed = set(pool.map(one, self.programs))
+        self.programs = [p for p in self.programs if p not in failed]
+        return sorted(failed - {None})
+
+    def same(self, tree):
+        """Whether the objects that were built anew are those of the tree without the change."""
+        for name in glob.glob(f'{tree}/build/**/*.o', recursive=True):
+            old = self.tree + name[len(tree):]
+            if not os.path.exists(old):
+                return False
+            if os.path.samefile(name, old):
+                continue
+            for f, to in ((name, 'new'), (old, 'old')):
+                subprocess.run(['strip', '-g', '-o', f'{tree}/{to}', f], check=True)
+            with open(f'{tree}/new', 'rb') as a, open(f'{tree}/old', 'rb') as b:
+                if a.read() != b.read():
+                    return False
+        return True
+
+    def order(self, x):
+        stem = os.path.splitext(os.path.basename(x.file))[0]
+
+        def value(p):
+            with self.lock:
+                hits = 20 * self.hits[f'{x.file} {p}'] + 5 * self.hits[f'{layer(x.file)} {p}']
+            return ((p in x.programs) * 1e6 + hits + 3 * (stem in p) + (layer(x.file) in p) + .5) / (self.base[p] + .2)
+        fit = [p for p in self.programs if ONLY.get(p) in (None, layer(x.file)) or p in x.programs]
+        return sorted(fit, key=value, reverse=True)
+
+    def fate(self, x):
+        """What becomes of a mutant: a program's name, or None: it lives, or a reason why it does not count."""
+        tree = tempfile.mkdtemp(dir=self.dir)
+        try:
+            subprocess.run(['cp', '-al', f'{self.tree}/.', tree], check=True)
+            os.unlink(f'{tree}/{x.file}')
+            with open(f'{tree}/{x.file}', 'w') as f:
+                f.write(x.source)
+            if x.file.endswith('.c'):
+                if self.make(tree, [f'build/{x.file[:-1]}o']).returncode:
+                    return '(invalid)'
+                if self.same(tree):
+                    return '(same)'
+            order = x.programs if x.function == 'fences' else self.order(x)
+            for first, last in ((0, 6), (6, len(order))):
+                sim = ['sim'] if x.file.startswith('include/') else []
+                if self.make(tree, sim + [f'build/tests/{p}' for p in order[first:last]]).returncode:
+                    return '(invalid)'
+                for p in order[first:last]:
+                    if self.run(tree, p, max(10, 3 * self.base[p]), ':F:' if x.function == 'fences' else None):
+                        with self.lock:
+                            self.hits.update((f'{x.file} {p}', f'{layer(x.file)} {p}'))
+                        return p
+            return '(same)' if self.same(tree) else None
+        finally:
+            shutil.rmtree(tree, ignore_errors=True)
+
+
+def main():
+    global jobs, pool
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument('-o', metavar='BUILD_DIR', default='build')
+    a.add_argument('-f', metavar='FILE', action='append')
+    a.add_argument('-s', metavar='SEED', action='append')
+    a.add_argument('-n', metavar='COUNT', type=int)
+    a.add_argument('-j', metavar='JOBS', type=int, default=os.cpu_count())
+    a.add_argument('--fences', action='store_true')
+    a.add_argument('--list', action='store_true', help='print the mutants, run none')
+    a = a.parse_args()
+    a.o = os.path.abspath(a.o)
+    os.chdir(os.path.dirname(os.path.abspath(__file__)) + '/..')
+    jobs, pool = a.j, concurrent.futures.ThreadPoolExecutor(a.j)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    wanted = lambda x: not a.f or x.file.startswith(tuple(a.f))
+    passed = failed = 0
+
+    def ok(good, name):
+        nonlocal passed, failed
+        passed, failed = passed + bool(good), failed + (not good)
+        print('ok -' if good else 'not ok -', name, flush=True)
+
+    floors, equivalents = {}, {}
+    if not a.fences:
+        files = sorted(glob.glob('src/*/*.[ch]')) + ['include/barcopy_queue.cuh']
+        everything = [x for f in files for x in all_of(f)]
+        with open('dev/mutants.alive') as f:
+            for words in (l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#'):
+                if words[0] == 'floor':
+                    floors.update({(words[1], s): int(n) for s, n in (w.split('=') for w in words[2].split())})
+                else:
+                    equivalents[tuple(words[0].split(' ', 1)) + (words[1],)] = words[2]
+    rounds = {}
+    if a.fences:
+        rounds['fences'] = list(fences())
+    else:
+        for seed in a.s or ['1', '2']:
+            seed = str(random.randrange(1000, 10**6)) if seed == 'fresh' else seed
+            rounds[seed] = (chosen(filter(wanted, everything), seed, a.n, not a.f) if a.n else
+                            [x for x in chosen(everything, seed, 300, True) if wanted(x)])
+        rounds['by hand'] = list(filter(wanted, by_hand()))
+    if a.list:
+        for seed, mutants in rounds.items():
+            for x in mutants:
+                print(seed, x.file, x.line, x.function, x.op, x.text, sep='\t')
+        return 0
+
+    where = [('tests/unit/test_', 'test_'), ('tests/attack/attack_', 'test_attack_'), ('tests/gpu/test_', 'gpu_test_'),
+             (f'tests/unit/{"arm64" if os.uname().machine == "aarch64" else "x86"}/test_', 'test_')]
+    runner = Runner(a.o, ['test_copy_fences'] if a.fences else
+                    sorted(to + f[len(at):-2] for at, to in where for f in glob.glob(at + '*.c')))
+    try:
+        bad = runner.begin()
+        ok(not bad, 'without a change the programs pass' + ''.join(f'; not {p}' for p in bad))
+        for seed, mutants in rounds.items():
+            count = collections.defaultdict(collections.Counter)
+
+            def one(x):
+                if (x.file, x.function, x.text) in equivalents:
+                    return x, '(equivalent)'
+                return x, '(not found)' if x.source is None else runner.fate(x)
+
+            for x, fate in pool.map(one, mutants):
+                if x.function in ('by hand', 'fences'):
+                    ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
+                elif not fate:
+                    print(f'lives\t{x.file}:{x.line}\t{x.op}\n{x.file} {x.function}\t{x.text}\t', flush=True)
+                count[layer(x.file)][fate if fate and fate[0] == '(' else 'dead' if fate else 'alive'] += 1
+            with open(runner.seen, 'w') as f:
+                json.dump(runner.hits, f)
+            if seed in ('by hand', 'fences'):
+                continue
+            print(f'\nseed {seed} {"layer":8} dead alive  rate equivalent  same invalid')
+            for l, n in sorted(count.items()) + [('all', sum(count.values(), collections.Counter()))]:
+                rate = 100 * n['dead'] / ((n['dead'] + n['alive']) or 1)
+                print(f'{"":5}{len(seed) * " "} {l:8} {n["dead"]:4} {n["alive"]:5} {rate:4.0f}% {n["(equivalent)"]:10} '
+                      f'{n["(same)"]:5} {n["(invalid)"]:7}', flush=True)
+                most = floors.get((l, seed))
+                if most is not None and not a.f and not a.n:
+                    ok(n['alive'] <= most, f'{l}, seed {seed}: {n["alive"]} live, at most {most} may')
+    finally:
+        pool.shutdown(cancel_futures=True)
+        shutil.rmtree(runner.dir, ignore_errors=True)
+    if equivalents:
+        known = {(x.file, x.function, x.text) for x in everything}
+        for x in filter(lambda e: e not in known, equivalents):
+            ok(False, f'dev/mutants.alive: no such mutant: {" ".join(x)}')
+    print(f'{passed} passed, {failed} failed, 0 skipped')
+    return 1 if failed else 0
+
+
+sys.exit(main())
