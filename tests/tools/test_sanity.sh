@@ -92,6 +92,24 @@ ln -s "$tool" "$tmp/sanity"
 run "$tmp/sanity" --sim "$sim" -t basic
 expect 'as a link of its plain name' 0 '^Total: 1, Passed: 1, '
 
+# Scripts hold these names and options: others may be added, none may go.
+run "$tool" -l
+for name in basic large tokens unaligned small_buffers offsets map_sizes two_handles pointer words vectors sync_memops \
+	attributes versions unknown_memory handles open mapping_type two_types force_pcie vmm_chunks vmm_part host_cached \
+	host_wc access_after_free free_one_of_two map_after_free unmap_after_free unpin_after_free close_after_free \
+	access_after_unmap access_after_close notice fork_access fork_calls fork_then_unpin fork_then_close fork_open \
+	two_processes free_in_child free_in_parent fd_calls fd_last_close threads_copy threads_pin threads_open leaks \
+	kernel_pins; do
+	grep -q "^$name " "$out" || fail "-l has $name"
+done
+pass '-l has all names'
+for option in -q --quick -s --no-summary -e --extended '-d 0' '--device 0' '-a cuMemAlloc' '--alloc cuMemCreate' \
+	'--timeout 20' -v --verbose --json '-t words' '--test words'; do
+	# shellcheck disable=SC2086 # several words
+	run "$tool" --sim "$sim" -t basic $option
+	expect "is taken: $option" 0
+done
+
 # ---- in one process ------------------------------------------------------------------------------
 run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" --quick
 expect '--quick: all that needs no process of its own' 0 '^Total: 2[0-9], Passed: 2[0-9], Failed: 0, Waived: 0$'
