@@ -4,7 +4,7 @@
 # Tests by compiling which forms of a kernel interface and of nv-p2p.h exist; prints a header of
 # HAVE_* lines. It runs nothing that it built, so it works for any target.
 #
-# usage: conftest.sh COMPILER FLAGS...
+# usage: conftest.sh MADE_FOR COMPILER FLAGS...	MADE_FOR: text for the header's first line
 set -u
 
 dir=$(mktemp -d) || exit 1
@@ -15,8 +15,8 @@ compile() {
 		-c -o "$dir/t.o" "$dir/t.c" >"$dir/log" 2>&1
 }
 
-CC_=$1
-shift
+made_for=$1 CC_=$2
+shift 2
 
 check() {
 	name=$1
@@ -29,7 +29,7 @@ check() {
 	fi
 }
 
-echo "/* Made by conftest.sh; do not edit. */"
+echo "/* Made by conftest.sh for $made_for; do not edit. */"
 echo "#ifndef GDRDRV_CONFTEST_H"
 echo "#define GDRDRV_CONFTEST_H"
 

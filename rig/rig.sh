@@ -77,7 +77,6 @@ build_driver() {
 		cp "$out/provider-$gen/Module.symvers" "$drv/provider.symvers"
 		p2p=(GDRDRV_P2P_DIR='$(src)' KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers')
 	fi
-	rm -f "$drv/gdrdrv_conftest.h"
 	if [ -n "$RIG_PLANT" ]; then
 		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
 	fi

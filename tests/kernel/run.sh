@@ -119,7 +119,30 @@ quick_6.1() {
 	quick_amd64 6.1
 	[ "$bad" -ne 0 ] || echo "$was" >"$BUILD/passed"
 }
-quick_6.12() { quick_amd64 6.12; }
+quick_6.12() {
+	quick_amd64 6.12
+	quick_again 6.1:470 6.1:580 6.12:580
+}
+
+# quick_again KERNEL:GENERATION...: in one directory, with another nv-p2p.h of the same name, then another kernel
+quick_again() {
+	local dir=$BUILD/again one K_DIR K_HEADERS K_ROOT K_MAKE
+	mkdir -p "$dir/p2p"
+	cp "$SRC"/gdrdrv/{*.[ch],*.sh,Kbuild} "$RIG/include/nv-p2p-test.h" "$dir/"
+	for one; do
+		kernel_or_stop "${one%:*}"
+		cp -p "$RIG/include/${one#*:}/nv-p2p.h" "$dir/p2p/"
+		make -s -C "$K_HEADERS" M="$dir" GDRDRV_P2P_DIR="$dir/p2p" p2p.o >"$dir/log" 2>&1 &&
+			sed -n 's/^#define HAVE_//p' "$dir/gdrdrv_conftest.h" | tr -d '1\n' >"$dir/have-$one" || cat "$dir/log"
+	done
+	if ! grep -q PERSISTENT "$dir/have-$1" && grep -q PERSISTENT "$dir/have-$2" &&
+	   ! grep -q VM_FLAGS_INIT "$dir/have-$2" && grep -q VM_FLAGS_INIT "$dir/have-$3"; then
+		pass "built again for another nv-p2p.h and another kernel"
+	else
+		tail -n 3 "$dir"/have-*
+		fail "built again for another nv-p2p.h and another kernel"
+	fi
+}
 
 quick_amd64() {
 	local kernel=$1
