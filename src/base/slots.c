@@ -24,17 +24,14 @@ static int add_chunk_locked(struct gdri_slots *table)
 	memset(chunk, 0, bytes);
 	atomic_store_explicit(&table->chunks[first / GDRI_SLOTS_PER_CHUNK], chunk,
 			      memory_order_release);
+	atomic_store_explicit(&table->count, first + GDRI_SLOTS_PER_CHUNK, memory_order_release);
 	for (uint32_t i = GDRI_SLOTS_PER_CHUNK; i-- > 0;) {
 		struct gdri_slot *slot = gdri_slot_at(table, first + i);
 
 		slot->index = first + i;
-		if (table->init)
-			table->init(slot);
 		slot->next_free = table->first_free;
 		table->first_free = slot->index + 1;
 	}
-	/* gdri_slots_each() sees objects that are initialized. */
-	atomic_store_explicit(&table->count, first + GDRI_SLOTS_PER_CHUNK, memory_order_release);
 	return 0;
 }
 
@@ -53,6 +50,11 @@ struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 		table->first_free = slot->next_free;
 	}
 	pthread_mutex_unlock(&table->lock);
+	/* New, or used before the fork by the parent process, one of whose threads may hold its lock. */
+	if (slot && table->init && !gdri_slot_is_own(slot)) {
+		table->init(slot);
+		atomic_store_explicit(&slot->owner, gdri_process_tag(), memory_order_relaxed);
+	}
 	return slot;
 }
 
@@ -70,6 +72,9 @@ void gdri_slot_retire(struct gdri_slot *slot)
 
 void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot)
 {
+	/* The next name would be the slot's first again: the slot stays unused. */
+	if (atomic_load_explicit(&slot->generation, memory_order_relaxed) == UINT32_MAX - 1)
+		return;
 	pthread_mutex_lock(&table->lock);
 	slot->next_free = table->first_free;
 	table->first_free = slot->index + 1;
@@ -82,14 +87,13 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 	uint32_t count = atomic_load_explicit(&table->count, memory_order_acquire);
 
 	for (uint32_t i = 0; i < count; i++)
-		fn(gdri_slot_at(table, i), arg);
+		if (gdri_slot_is_own(gdri_slot_at(table, i)))
+			fn(gdri_slot_at(table, i), arg);
 }
 
 void gdri_slots_after_fork(struct gdri_slots *table)
 {
 	pthread_mutex_init(&table->lock, NULL);
-	for (uint32_t i = 0; table->init && i < table->count; i++)
-		table->init(gdri_slot_at(table, i));
 }
 
 int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)

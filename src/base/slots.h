@@ -5,7 +5,7 @@
  * differs.
  *
  * A name is (generation << 32) | (index + 1). Generations of live objects are odd, so 0 is no name.
- * An index is reused after its object was freed; the same name comes back after 2^31 uses.
+ * An index is reused after its object was freed, but for at most 2^31 names: none comes back.
  */
 #ifndef GDRI_SLOTS_H
 #define GDRI_SLOTS_H
@@ -25,7 +25,7 @@ struct gdri_slot {
 	_Atomic uint32_t generation;
 	uint32_t index; /* set once, before the object is first handed out */
 	uint32_t next_free; /* index + 1, or 0; under the table's lock */
-	_Atomic uint32_t owner; /* gdri_process_tag() of gdri_slot_publish() */
+	_Atomic uint32_t owner; /* gdri_process_tag() of init or gdri_slot_publish(); 0: neither */
 };
 
 /* All zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes), so tables lie in .bss. */
@@ -40,7 +40,8 @@ struct gdri_slots {
 
 /*
  * Returns a new object, without a name, or NULL. Size and init are the same in every call for a
- * table. init runs when an object's memory is made, and again in a forked child.
+ * table. init runs before the first use in each process: a forked child pays for what it uses.
+ * Called after gdri_process_enter().
  */
 struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 				 void (*init)(struct gdri_slot *slot));
@@ -52,14 +53,14 @@ void gdri_slot_retire(struct gdri_slot *slot); /* makes it not findable, and kee
 /* Gives a retired or never published object back. */
 void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 
-/* Calls fn for every object made so far, live or not. Takes no lock: fn may wait. */
+/* Calls fn for every object that this process has used, live or not. Takes no lock: fn may wait. */
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
 void gdri_slots_after_fork(struct gdri_slots *table);
 /*
- * Defines a table, which a forked child makes anew: its locks are free, and the parent's live
- * objects stay taken. SCOPE is static or empty.
+ * Defines a table, whose lock a forked child makes anew; the parent's live objects stay taken.
+ * SCOPE is static or empty.
  */
 #define GDRI_SLOTS(SCOPE, name)                 \
 	SCOPE struct gdri_slots name;           \

@@ -13,7 +13,7 @@ static void init_cache(struct gdri_slot *slot)
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 
 	pthread_mutex_init(&cache->lock, NULL);
-	/* In a forked child these are the parent's hits. */
+	/* The slot may be one that the parent process used. */
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);

@@ -134,18 +134,58 @@ static void full_table(void)
 	ck_assert_ptr_null(new_in(&full));
 }
 
-/* Objects taken at the fork stay taken, all are made anew for the child's single thread. */
+static struct gdri_slots forked;
+
+static void count_up(struct gdri_slot *slot, void *count)
+{
+	(void)slot;
+	++*(unsigned int *)count;
+}
+
+static int in_child(void *taken)
+{
+	struct object *a = taken, *b;
+	unsigned int own = 0;
+
+	gdri_slots_after_fork(&forked);
+	if (gdri_process_enter() || a->inits != 1 ||
+	    gdri_slots_find(&forked, gdri_slot_name(&a->slot)) != &a->slot)
+		return 1;
+	gdri_slots_each(&forked, count_up, &own);
+	b = (struct object *)new_in(&forked);
+	if (own || !b || b == a || b->inits != 2)
+		return 2;
+	gdri_slots_free(&forked, &b->slot);
+	if (new_in(&forked) != &b->slot || b->inits != 2)
+		return 3;
+	gdri_slots_each(&forked, count_up, &own);
+	return own != 1;
+}
+
+/* Objects taken at the fork stay taken and untouched; another is initialized when it is used. */
 static void after_fork(void)
 {
-	static struct gdri_slots forked;
-	struct gdri_slot *a = new_in(&forked);
-	uint64_t name = gdri_slot_publish(a);
+	struct gdri_slot *a = new_in(&forked), *b = new_in(&forked);
 
-	pthread_mutex_lock(&forked.lock); /* as another thread of the parent may have held it */
-	gdri_slots_after_fork(&forked);
-	ck_assert_int_eq(((struct object *)a)->inits, 2);
-	ck_assert_ptr_eq(gdri_slots_find(&forked, name), a);
-	ck_assert_ptr_ne(new_in(&forked), a);
+	(void)gdri_slot_publish(a);
+	gdri_slots_free(&forked, b);
+	pthread_mutex_lock(&forked.lock); /* as another thread of the parent may hold it */
+	ck_assert_int_eq(unit_in_child(in_child, a), 0);
+}
+
+/* A slot whose names are used up is not used again: the next name would be the first one. */
+static void no_name_comes_back(void)
+{
+	static struct gdri_slots old;
+	struct gdri_slot *a = new_in(&old);
+
+	atomic_store(&a->generation, UINT32_MAX - 3);
+	ck_assert_uint_eq(gdri_slot_publish(a) >> 32, UINT32_MAX - 2);
+	gdri_slot_retire(a);
+	gdri_slots_free(&old, a);
+	for (uint32_t i = 1; i <= GDRI_SLOTS_PER_CHUNK; i++)
+		ck_assert_ptr_ne(new_in(&old), a);
+	ck_assert_uint_eq(old.count, 2 * GDRI_SLOTS_PER_CHUNK);
 }
 
 /* Finders run while others publish, retire and free: what is found has had that name. */
@@ -212,7 +252,13 @@ static const struct unit_test tests[] = {
 	{ "no memory for a chunk", no_memory, NULL },
 	{ "a full table", full_table, NULL },
 	{ "after a fork", after_fork, NULL },
+	{ "no name comes back", no_name_comes_back, NULL },
 	{ "finding while others free", find_while_freed, NULL },
 };
 
-UNIT_MAIN("slots", tests)
+static void enter(void)
+{
+	ck_assert_int_eq(gdri_process_enter(), 0);
+}
+
+UNIT_MAIN("slots", tests, unit_before = enter)
