@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/inside.h"
 #include "base/struct_size.h"
 #include "calls/calls.h"
 #include "core/mem.h"
@@ -19,14 +20,19 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, known, "barcopy_mem_alloc") ?: gdri_ctx_get(g, &ctx);
+	bool allocated;
 
 	if (rc)
 		return gdri_out(rc);
-	/* An idle cached region can keep freed GPU memory allocated: evict and retry. */
-	do
-		rc = gdri_mem_alloc(ctx, device, size, flags, mem);
-	while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
-	       gdri_caches_give_way(ctx, rc, device, size));
+	/*
+	 * An idle region can keep freed GPU memory allocated: stale ones give way, then for the pin
+	 * and the map of memory that was allocated the others.
+	 */
+	do {
+		allocated = false;
+		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
+	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
+		 ((allocated || rc != -ENOMEM) && gdri_caches_give_way(ctx, rc, device, size)));
 	return gdri_out(gdri_ctx_leave(ctx, rc));
 }
 
@@ -46,7 +52,12 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd)
 
 static int init_and_find(int device, struct gdri_pci_address *pci)
 {
-	return gdri_cuda_init() ?: gdri_cuda_pci_address(device, pci);
+	int rc;
+
+	gdri_inside_enter();
+	rc = gdri_cuda_init() ?: gdri_cuda_pci_address(device, pci);
+	gdri_inside_leave();
+	return rc;
 }
 
 static int check_dmabuf(const struct gdri_imported *imported, size_t size)
@@ -111,7 +122,9 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 	struct gdri_bar bar;
 	int rc = info ? gdri_struct_check(info, FIRST_BAR_INFO) : gdri_null("info");
 
+	gdri_inside_enter();
 	rc = rc ?: init_and_find(device, &pci) ?: gdri_nvml_bar(&pci, &bar);
+	gdri_inside_leave();
 	if (!rc) {
 		now.total = bar.total;
 		now.used = bar.used;

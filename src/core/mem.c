@@ -90,25 +90,28 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
 }
 
 static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,
-		      bool cached, barcopy_mem_t *mem)
+		      bool cached, barcopy_mem_t *mem, bool *allocated)
 {
 	struct gdri_allocation a = { 0 };
+	int rc = gdri_cuda_alloc(&a, kind, device, NULL, size, cached, -1);
 
-	return gdri_cuda_alloc(&a, kind, device, NULL, size, cached, -1) ?: map(ctx, &a, NULL, mem);
+	if (allocated)
+		*allocated = !rc;
+	return rc ?: map(ctx, &a, NULL, mem);
 }
 
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
-		   barcopy_mem_t *mem)
+		   barcopy_mem_t *mem, bool *allocated)
 {
 	enum gdri_allocation_kind kind;
 	int rc = choose(ctx, device, flags, &kind);
 
 	if (rc)
 		return rc;
-	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem);
+	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem, allocated);
 	/* Where the driver exports no plain memory, exportable memory can still be mapped. */
 	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
-		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem);
+		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem, allocated);
 	return rc;
 }
 

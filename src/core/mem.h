@@ -8,9 +8,12 @@
 
 extern const struct gdri_region_kind gdri_kind_mem;
 
-/* See barcopy_mem_alloc() and the others; the caller has validated the flags. 0 or -errno. */
+/*
+ * See barcopy_mem_alloc() and the others; the caller has validated the flags. 0 or -errno.
+ * *allocated (or NULL): a failure is the pin's or the map's.
+ */
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
-		   barcopy_mem_t *mem);
+		   barcopy_mem_t *mem, bool *allocated);
 int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, size_t size,
 		    barcopy_mem_t *mem);
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd);

@@ -25,7 +25,7 @@ static int map_device(struct gdri_queue *q, int device)
 	static const char zeroes[4096];
 	size_t size = BARCOPY_QUEUE_CONTROL + q->lines * GDRI_LINE;
 	struct gdri_window w;
-	int rc = gdri_mem_alloc(q->ctx, device, size, 0, &q->mem);
+	int rc = gdri_mem_alloc(q->ctx, device, size, 0, &q->mem, NULL);
 
 	if (rc)
 		return rc;

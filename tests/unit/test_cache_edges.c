@@ -445,6 +445,24 @@ static void another_contexts_caches(void)
 	OK(gdr_close(other));
 }
 
+/* Memory that the GPU does not have: nothing that is idle and exists makes room for it. */
+static void no_memory_left(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 4), freed = vmm_new(0, 1);
+	barcopy_mem_t mem;
+
+	for (unsigned int i = 0; i < 4; i++)
+		get_and_put(cache, d + i * CHUNK);
+	get_and_put(cache, freed);
+	vmm_delete(freed, 1);
+	for (int i = 0; i < 2; i++)
+		FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
+	ck_assert_uint_eq(cache_stats(cache).regions, 4);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+}
+
 /*
  * Each miss verifies a few regions and remembers the next one. Where that one has ended and its
  * slot belongs to another cache, the next miss must not take it for a region of this cache.
@@ -664,6 +682,7 @@ static const struct unit_test tests[] = {
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
+	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
 	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },

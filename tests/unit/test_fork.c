@@ -201,6 +201,41 @@ static void cancellation(void)
 	ck_assert_int_eq(maps(), 0);
 }
 
+/* To load a library may be a point of cancellation. */
+static void cancel_here(void)
+{
+	pthread_testcancel();
+	wrap_before("dlopen", cancel_here);
+}
+
+static void *cancelled_while_loading(void *arg)
+{
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
+	barcopy_mem_t mem;
+
+	wrap_reset();
+	wrap_before("dlopen", cancel_here);
+	pthread_cancel(pthread_self());
+	if (unit_row)
+		(void)barcopy_mem_import(NULL, 0, STDERR_FILENO, 65536, BARCOPY_MEM_DMABUF, &mem);
+	else
+		(void)barcopy_get_bar_info(0, &info);
+	atomic_store(&reached, 1);
+	return arg;
+}
+
+/* Calls without a context hold no lock either. */
+static void cancellation_while_loading(void)
+{
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, cancelled_while_loading, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(atomic_load(&reached), 1);
+	OK(barcopy_get_bar_info(0, &info));
+}
+
 /* ---- forks while another thread holds a lock ----------------------------- */
 
 static sem_t inside, go_on;
@@ -373,6 +408,7 @@ static const struct unit_test tests[] = {
 	{ "descriptors that the program has closed", closed_by_the_program, "" },
 	{ "handlers that map", handlers_that_map,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
+	{ "cancellation while a library is loaded", cancellation_while_loading, "", .rows = 2 },
 	{ "cancellation", cancellation, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "forks among threads", among_threads, "" },
 	{ "inside the table of contexts", table_of_contexts, "GDRCOPY_BACKEND=host" },
