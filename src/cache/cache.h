@@ -80,6 +80,7 @@ struct gdri_entry {
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
+	unsigned int need; /* bits of the number of its pages that do not, while some do */
 	bool alone; /* its caller's alone: nothing else may find it */
 	bool listed; /* pinned, and in cache->regions */
 	TAILQ_ENTRY(gdri_entry) link;
@@ -111,7 +112,10 @@ struct gdri_cache {
 	_Atomic uint32_t invalidating;
 	_Atomic uint64_t begun;
 	_Atomic(struct gdri_entry *) doomed;
-	/* No page of a region is further than this from a page that belongs to it in the table. */
+	/*
+	 * No page of a region is further than this from a page that belongs to it in the table. It
+	 * rises before the table changes, and falls after.
+	 */
 	_Atomic uint64_t reach;
 
 	struct {
@@ -121,6 +125,7 @@ struct gdri_cache {
 	pthread_mutex_t lock; /* guards changes of pages, and what follows: zeroes at first */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
+	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];

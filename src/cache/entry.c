@@ -15,11 +15,17 @@ static uint64_t entry_end(const struct gdri_entry *e)
 	return gdri_entry_start(e) + gdri_entry_size(e);
 }
 
-/* The pages of a region may name other entries, up to that far: invalidations look there too. */
-static void set_reach(struct gdri_cache *cache, uint64_t others)
+/* So many bytes of its pages may name other entries: invalidations look for it that far away. */
+static void set_need_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t others)
 {
-	if (others > atomic_load_explicit(&cache->reach, memory_order_relaxed))
-		atomic_store(&cache->reach, others);
+	unsigned int need = others ? 64 - (unsigned int)__builtin_clzll(others) : 0, most = 63;
+
+	cache->needs[e->need]--;
+	cache->needs[need]++;
+	e->need = need;
+	while (most && !cache->needs[most])
+		most--;
+	atomic_store(&cache->reach, most ? (uint64_t)1 << most : 0);
 }
 
 /* Enters those of its pages that belong to no entry. */
@@ -59,7 +65,7 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 	if (rc)
 		gdri_cache_unplace_locked(cache, e);
 	else
-		set_reach(cache, gdri_entry_size(e) - e->owned);
+		set_need_locked(cache, e, gdri_entry_size(e) - e->owned);
 	return rc;
 }
 
@@ -67,15 +73,18 @@ void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	gdri_pages_erase(&cache->pages, gdri_entry_start(e), entry_end(e), e);
 	e->owned = 0;
+	set_need_locked(cache, e, 0);
 }
 
 /* Gives e one page of another entry, which is killed when it loses its last page. */
 static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			     struct gdri_entry *former, uint64_t at)
 {
-	set_reach(cache, gdri_entry_size(former) - former->owned + GPU_PAGE_SIZE);
-	if (gdri_pages_enter(&cache->pages, at, at + GPU_PAGE_SIZE, e))
+	set_need_locked(cache, former, gdri_entry_size(former) - former->owned + GPU_PAGE_SIZE);
+	if (gdri_pages_enter(&cache->pages, at, at + GPU_PAGE_SIZE, e)) {
+		set_need_locked(cache, former, gdri_entry_size(former) - former->owned);
 		return;
+	}
 	e->owned += GPU_PAGE_SIZE;
 	former->owned -= GPU_PAGE_SIZE;
 	if (!former->owned)
@@ -114,6 +123,7 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	}
 	/* Without memory for the table fewer of its pages find it. */
 	(void)enter_free_locked(cache, e);
+	set_need_locked(cache, e, gdri_entry_size(e) - e->owned);
 }
 
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
@@ -251,8 +261,8 @@ static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 			any |= e != former && doom(e, addr, end);
 			former = e;
 		}
-		/* A page has meanwhile gone to another entry. */
-	} while (atomic_load(&cache->reach) != reach);
+		/* A page has meanwhile gone to another entry. (If that falls again, it has ended.) */
+	} while (atomic_load(&cache->reach) > reach);
 	return any;
 }
 

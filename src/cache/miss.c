@@ -259,6 +259,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e->low = low;
 	e->high = high;
 	e->listed = false;
+	e->need = 0;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);

@@ -356,6 +356,37 @@ static void half_entered(void)
 	ck_assert_ptr_null(gdri_pages_find(&pages, end));
 }
 
+/* An invalidation looks no further for regions than those that exist need. */
+static void far_gets_are_forgotten(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	CUdeviceptr d = standin_alloc(17 * CHUNK);
+	barcopy_region_t held[8], r, wide[2];
+
+	for (unsigned int i = 0; i < COUNT(held); i++)
+		OK(barcopy_cache_get(cache, d + i * CHUNK, PAGE, &held[i]));
+	OK(barcopy_cache_get(cache, d + 100, 8 * CHUNK, &r));
+	/* It has replaced the others. */
+	ck_assert_uint_eq(atomic_load(&found(cache)->reach), 0);
+	OK(barcopy_cache_get(cache, d + 4 * CHUNK, 8 * CHUNK, &wide[0]));
+	OK(barcopy_cache_get(cache, d + 8 * CHUNK - 100, 8 * CHUNK, &wide[1]));
+	ck_assert_uint_gt(atomic_load(&found(cache)->reach), 0);
+	for (unsigned int i = 0; i < COUNT(held); i++)
+		OK(barcopy_cache_put(cache, &held[i]));
+	OK(barcopy_cache_put(cache, &r));
+	OK(barcopy_cache_put(cache, &wide[0]));
+	OK(barcopy_cache_put(cache, &wide[1]));
+	/* One byte finds all that have its page, whichever has it in the table. */
+	OK(barcopy_cache_invalidate(cache, d + 8 * CHUNK, 1));
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+	ck_assert_uint_eq(atomic_load(&found(cache)->reach), 0);
+	/* A pin that fails leaves nothing either. */
+	OK(barcopy_cache_get(cache, d, PAGE, &r));
+	FAILS(EINVAL, barcopy_cache_get(cache, d + 100, 40 * CHUNK, &wide[0]));
+	ck_assert_uint_eq(atomic_load(&found(cache)->reach), 0);
+	OK(barcopy_cache_put(cache, &r));
+}
+
 /* ---- freed memory -------------------------------------------------------- */
 
 /*
@@ -677,6 +708,7 @@ static const struct unit_test tests[] = {
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
 	{ "no memory for the second node", half_entered, "", .bare = true },
+	{ "far gets are forgotten", far_gets_are_forgotten, DMABUF },
 	{ "reallocated during the pin", reallocated_during_the_pin, DMABUF },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
