@@ -103,9 +103,20 @@ static bool find_cuda(void)
 	return found;
 }
 
-/* Before any test counts descriptors. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* Before any test counts descriptors. A child closes nodes, so no other thread may hold the lock. */
 __attribute__((constructor)) static void make_hole(void)
 {
+	pthread_atfork(before_fork, after_fork, after_fork);
 	hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u /* MFD_CLOEXEC */);
 }
 

@@ -4,7 +4,9 @@
  * that fall through to another backend, threads.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -236,6 +238,44 @@ static void test_threads(void)
 	unit_threads(THREADS, work, at, sizeof(at[0]));
 }
 
+static atomic_bool stop;
+
+static void *opens_and_closes(void *arg)
+{
+	while (!atomic_load(&stop)) {
+		int fd = open("/dev/gdrdrv", O_RDWR | O_CLOEXEC);
+
+		if (fd < 0 || close(fd))
+			return &stop;
+	}
+	return arg;
+}
+
+static void end_by_alarm(void)
+{
+	alarm(20);
+}
+
+static int open_in_child(void *arg)
+{
+	(void)arg;
+	g = gdr_open();
+	return !g || gdr_close(g);
+}
+
+/* Each child closes the parent's nodes: a lock of the stand-in's that stays locked hangs it. */
+static void test_forks_among_threads(void)
+{
+	/* Before the library's handler. */
+	ck_assert_int_eq(pthread_atfork(NULL, NULL, end_by_alarm), 0);
+	node_open("2.6", "1");
+	unit_start(2, opens_and_closes, NULL, 0);
+	for (int i = 0; i < (unit_quick() ? 100 : 1000); i++)
+		ck_assert_int_eq(unit_in_child(open_in_child, NULL), 0);
+	atomic_store(&stop, true);
+	ck_assert_ptr_null(unit_join());
+}
+
 static const struct unit_test tests[] = {
 	{ "free persistent", test_free_persistent },
 	{ "free callback", test_free_callback },
@@ -244,6 +284,7 @@ static const struct unit_test tests[] = {
 	{ "fall through", test_fall_through },
 	{ "several chunks", test_several_chunks },
 	{ "threads", test_threads },
+	{ "forks among threads", test_forks_among_threads },
 };
 
 UNIT_MAIN("gdrdrv: life times", tests, node_start(argv))
