@@ -83,10 +83,36 @@ static void word_from(uint8_t *d, const uint8_t *s, size_t n)
 	gdri_store_exact(d, (const uint8_t *)&word, n);
 }
 
+/*
+ * A read of cached memory whose words lie differently on the two sides: the mapping's aligned words
+ * are loaded whole, each once. Loads only [s, s + n).
+ */
+static __attribute__((noinline)) void words_from(uint8_t *d, const uint8_t *s, size_t n)
+{
+	for (size_t done; n; d += done, s += done, n -= done) {
+		size_t width = 8;
+		uint64_t word;
+
+		while (width > n || (uintptr_t)s & (width - 1))
+			width /= 2;
+		for (done = 0; width == 8 && n - done >= 8; done += 8) {
+			word = gdri_load64(s + done);
+			__builtin_memcpy(d + done, &word, 8);
+		}
+		if (done)
+			continue;
+		word = width == 4 ? gdri_load32(s) : width == 2 ? gdri_load16(s) : gdri_load8(s);
+		gdri_store_exact(d, (const uint8_t *)&word, width);
+		done = width;
+	}
+}
+
 /* Any range of at least one byte. */
 static void any_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
 {
-	if (plan->exact_reads)
+	if (plan->exact_reads && ((uintptr_t)host ^ (uintptr_t)map) & 7)
+		words_from(host, map, size);
+	else if (plan->exact_reads)
 		lines_to(plan->from, host, map, size);
 	else if (((uintptr_t)map & 7) + size <= 8)
 		word_from(host, map, size);

@@ -47,7 +47,7 @@ struct fence_watch {
 	void (*begin)(void);
 	const char *(*end)(void);
 	/* The nth access from here on finds that value in the word; NULL: cannot be had. */
-	void (*set_before)(unsigned int nth, uint32_t *word, uint32_t value);
+	void (*set_before)(unsigned int nth, uint64_t *word, uint64_t value);
 	/* Copies that line of the mapping at the first barrier, or before the last access if none
 	   comes. NULL: no longer. */
 	void (*keep_line)(uint8_t *line, uint8_t *copy);
@@ -79,11 +79,13 @@ static void fences_are(const struct fence_watch *w, const struct gdri_copy_plan 
 static void copy_fences_copies(const struct fence_watch *w, const struct gdri_copy_plan *plan,
 			       bool one)
 {
-	static const size_t ranges[][2] = { { 60, 130 }, { 0, 4 },  { 8, 8 },	{ 1, 3 },
-					    { 5, 50 },	 { 0, 64 }, { 0, 1152 } };
-	static uint8_t host[2048];
+	static const size_t ranges[][2] = { { 60, 130 }, { 0, 4 },  { 8, 8 },	 { 1, 3 },
+					    { 5, 50 },	 { 0, 64 }, { 0, 1152 }, { 3, 5000 } };
+	static uint8_t host[5000];
 
 	for (size_t i = 0; i < (one ? 1 : sizeof(ranges) / sizeof(ranges[0])); i++) {
+		if (ranges[i][1] > 2048 && plan->to->block == 1)
+			continue; /* a step for each word */
 		size_t at = ranges[i][0], n = ranges[i][1];
 		uint8_t *map = w->map + at;
 		barcopy_copy_seg_t seg[4] = {
@@ -160,7 +162,7 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 		   BEFORE_READ "r" AFTER_READ, "r");
 	/* A word that comes at the third look; of cached memory there are 64 before the clock. */
 	if (w->set_before && plan->type != GDR_MAPPING_TYPE_CACHING) {
-		w->set_before(3, (uint32_t *)(void *)map, 2);
+		w->set_before(3, (uint64_t *)(void *)map, 2);
 		FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 2, UINT64_MAX), 0, 4,
 			   BEFORE_READ "r" BEFORE_READ "r" BEFORE_READ "r" AFTER_READ, "r");
 		gdri_put32(plan, map, 1);

@@ -127,6 +127,29 @@ static void vectored_guard(void)
 	}
 }
 
+/* Lines whose addresses differ in one bit are two lines, whatever a batch knows them by. */
+static void far_pieces(void)
+{
+	size_t size = (size_t)1 << (unit_quick() ? 22 : 26);
+	struct area map = area_new(size + 4096, MAP_PRIVATE | MAP_NORESERVE);
+	struct gdri_copy_plan plan;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, area_features(), NULL), 0);
+	for (size_t far = 64; far <= size; far *= 2) {
+		barcopy_copy_seg_t seg[2] = { { .size = 64 }, { .size = 64 } };
+		uint8_t out[2][64];
+
+		for (size_t i = 0; i < 2; i++) {
+			seg[i].map_ptr = map.base + i * far;
+			seg[i].host_ptr = out[i];
+			memset(seg[i].map_ptr, (int)i + 1, 64);
+		}
+		gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
+		for (size_t i = 0; i < 2; i++)
+			ck_assert_mem_eq(out[i], seg[i].map_ptr, 64);
+	}
+}
+
 /* ---- which lines a vector's reads load, and which together --------------- */
 
 /* Calls of `lines`, and what they were asked for. */
@@ -466,6 +489,7 @@ static void first_call_in_threads(void)
 static const struct unit_test tests[] = {
 	{ "vectored", vectored },
 	{ "vectored, at the edges of the mapping", vectored_guard },
+	{ "pieces far from each other", far_pieces },
 	{ "each line once", each_line_once },
 	{ "a full batch", full_batch },
 	{ "ordered parts", ordered_parts },

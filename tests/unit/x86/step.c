@@ -47,7 +47,7 @@ static struct steps mine;
 
 static struct {
 	unsigned int left;
-	uint32_t *word, value;
+	uint64_t *word, value;
 } change;
 
 static struct {
@@ -175,7 +175,7 @@ void step_keep_line(uint8_t *line, uint8_t *copy)
 	keep.copy = copy;
 }
 
-void step_set_before(unsigned int nth, uint32_t *word, uint32_t value)
+void step_set_before(unsigned int nth, uint64_t *word, uint64_t value)
 {
 	change.left = nth;
 	change.word = word;

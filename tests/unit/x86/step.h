@@ -22,7 +22,7 @@ void step_begin(void);
 const char *step_end(void);
 
 /* The nth access from here on finds that value in the word. */
-void step_set_before(unsigned int nth, uint32_t *word, uint32_t value);
+void step_set_before(unsigned int nth, uint64_t *word, uint64_t value);
 
 /* Copies that line of the memory at the first fence, or before the last access if none comes. */
 void step_keep_line(uint8_t *line, uint8_t *copy);

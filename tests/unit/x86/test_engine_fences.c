@@ -105,7 +105,8 @@ static void several_handles(void)
 	uint8_t host[4][64] = { { 0 } };
 	barcopy_handle_seg_t v[4];
 	static const struct {
-		const char *types; /* c: cached, w, x: write-combined; capital: ordered */
+		/* c: cached, w, x: write-combined; capital: ordered; 0: cached, of size 0 */
+		const char *types;
 		const char *writes, *reads;
 	} rows[] = {
 		{ "wxwx", "ws", "mrl" },
@@ -116,6 +117,7 @@ static void several_handles(void)
 		{ "wcCx", "wsws", "mrmrl" },
 		{ "cwcC", "wsws", "mrmrl" },
 		{ "CcwW", "wsws", "mrmrl" },
+		{ "wx0C", "wsws", "mrmrl" },
 		{ "WCXC", "wswswsws", "mrmrmrmrl" },
 	};
 	gdr_mh_t h[3];
@@ -133,8 +135,8 @@ static void several_handles(void)
 			v[i].seg = (barcopy_copy_seg_t){
 				.map_ptr = map + which * 65536 + 256 * i,
 				.host_ptr = host[i],
-				.size = 64,
-				.flags = c < 'a' ? BARCOPY_COPY_ORDERED : 0,
+				.size = c == '0' ? 0 : 64,
+				.flags = c < 'a' && c != '0' ? BARCOPY_COPY_ORDERED : 0,
 			};
 		}
 		step_begin();
@@ -167,7 +169,7 @@ static void several_plans(void)
 							.block = 64,
 							.to = count_exact_read };
 	uint8_t *map = step_watch((size_t)1 << 20);
-	static _Alignas(64) uint8_t host[2][256];
+	static _Alignas(64) uint8_t host[3][256];
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	struct gdri_copy_plan cached = *gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
 	gdr_mh_t h[2];
@@ -178,14 +180,15 @@ static void several_plans(void)
 	h[1] = handle_of(g, map + 65536, GDR_MAPPING_TYPE_CACHING);
 	((struct gdri_handle *)gdri_slots_find(&gdri_handles, h[1].h))->plan = &cached;
 	for (unsigned int first = 0; first < 2; first++) {
-		barcopy_handle_seg_t v[2];
+		static const unsigned int pieces[2][3] = { { 0, 0, 1 }, { 1, 0, 0 } };
+		barcopy_handle_seg_t v[3];
 
-		for (unsigned int i = 0; i < 2; i++)
+		for (unsigned int i = 0; i < 3; i++)
 			v[i] = (barcopy_handle_seg_t){
-				.handle = h[i ^ first],
-				.seg = { map + (i ^ first) * 65536, host[i], 256, 0, 0 },
+				.handle = h[pieces[first][i]],
+				.seg = { map + pieces[first][i] * 65536, host[i], 256, 0, 0 },
 			};
-		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 2, 0), 0);
+		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 3, 0), 0);
 		ck_assert_uint_eq(exact_reads, first + 1);
 	}
 }
@@ -237,6 +240,7 @@ static void queue_message(void)
 {
 	static uint64_t state[64];
 	static const uint8_t message[100];
+	static const size_t sizes[] = { 1, 47, 48, 49, 96, 100 };
 	uint8_t *map = step_watch((size_t)1 << 20);
 	struct gdri_queue q = { .requests = (char *)map,
 				.control = (char *)map + 8192,
@@ -245,9 +249,9 @@ static void queue_message(void)
 				.shift = 4 };
 
 	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
-	for (size_t size = 1; size <= sizeof(message); size += 33) {
+	for (size_t i = 0; i < COUNT(sizes); i++) {
 		step_begin();
-		ck_assert_int_eq(gdri_queue_send(&q, message, size, 0, EAGAIN), 0);
+		ck_assert_int_eq(gdri_queue_send(&q, message, sizes[i], 0, EAGAIN), 0);
 		ck_assert_str_eq(step_end(), "ws");
 	}
 	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
