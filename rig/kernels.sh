@@ -8,7 +8,7 @@
 #	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
 #	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
 
-CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barcopy}
+CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/barcopy} # ~ needs no $HOME
 
 say() {
 	echo "# $*"

@@ -3,11 +3,11 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 
 # The median and the spread of the lines of a file.
-middle() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%8.2f (%.2f-%.2f)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
+middle() { LC_ALL=C sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%8.2f (%.2f-%.2f)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
 
 # The median of the second file divided by that of the first.
 gain() {
-	paste <(sort -n "$1") <(sort -n "$2") |
+	paste <(LC_ALL=C sort -n "$1") <(LC_ALL=C sort -n "$2") |
 		awk '{ a[NR] = $1; b[NR] = $2 } END { m = int((NR + 1) / 2); printf "%.2f", b[m] / a[m] }'
 }
 

@@ -55,6 +55,11 @@ bool test_emulator_lacks(const char *test, const char *what);
 /* GDRCOPY_TEST_QUICK: under a sanitizer or valgrind, do less of the same. */
 bool unit_quick(void);
 
+/* A new directory in $TMPDIR, or in /tmp; the caller removes it. */
+enum { UNIT_DIR = 128 };
+void unit_temp_dir(char dir[UNIT_DIR]);
+void unit_remove_dir(const char *dir);
+
 /* What fn() writes to stderr, at most 4 KiB of it; valid until the next call. */
 const char *unit_stderr_of(void (*fn)(void));
 

@@ -192,17 +192,17 @@ static enum answer report(const char *dir, const struct probes *p, bool json, FI
 static void nothing(void)
 {
 	static const struct probes none;
-	char dir[] = "/tmp/doctor-machines-XXXXXX", *words = NULL;
+	char dir[UNIT_DIR], *words = NULL;
 	size_t size;
 	FILE *out = open_memstream(&words, &size);
 
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	unit_temp_dir(dir);
 	ck_assert_int_eq(report(dir, &none, false, out), ANSWER_NO);
 	fclose(out);
 	ck_assert_ptr_nonnull(strstr(words, "unknown  the PCI bus cannot be seen"));
 	ck_assert_ptr_nonnull(strstr(words, "the PCI bus is not visible here."));
 	free(words);
-	remove(dir);
+	unit_remove_dir(dir);
 }
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@
 #include "common/unit.h"
 #include "doctor/doctor.h"
 
-static char top[64];
+static char top[UNIT_DIR];
 static struct root root;
 
 /* A file of that text below the top; its directories must be there. */
@@ -48,17 +48,13 @@ static void link_to(const char *target, const char *name)
 
 static void begin(void)
 {
-	snprintf(top, sizeof(top), "/tmp/doctor-root-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(top));
+	unit_temp_dir(top);
 	ck_assert_int_eq(root_open(&root, top), 0);
 }
 
 static void end(void)
 {
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", top);
-	ck_assert_int_eq(system(command), 0);
+	unit_remove_dir(top);
 }
 
 static void is(const char *path, const char *text)
@@ -135,7 +131,7 @@ static void long_names(void)
 
 static void no_files(void)
 {
-	char path[128], buf[16];
+	char path[256], buf[16];
 	struct dirent **names;
 
 	begin();
@@ -195,7 +191,7 @@ static void numbers(void)
 /* NULs, as a device tree has them. */
 static void nul_bytes(void)
 {
-	char path[128];
+	char path[256];
 	int fd;
 
 	begin();

@@ -20,6 +20,7 @@
 # tier and a skip in the matrix. All processes end with this one, even if it is killed. O= is the
 # build directory, BARCOPY_CACHE= the cache of kernels.
 set -u -o pipefail
+export LC_ALL=C # messages of compilers and of the console are searched
 # make's variables O= and CC= have other meanings in the kernel's build.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 

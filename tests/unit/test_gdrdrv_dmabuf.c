@@ -303,10 +303,10 @@ static void test_iommu_text(void)
 		{ "", "DMA\n", "6.1.0", MIB, ENOMEM },
 		{ "570.124.06\n", "", "6.1.0", MIB, ENOMEM },
 	};
-	char dir[] = "/tmp/gdrsim-sys-XXXXXX", command[64];
+	char dir[UNIT_DIR];
 	gdr_mh_t h = { 42 };
 
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	unit_temp_dir(dir);
 	write_file(dir, "module/nvidia/version", cases[unit_row].version);
 	write_file(dir, "bus/pci/devices/0000:21:00.0/iommu_group/type", cases[unit_row].type);
 	node_env("GDRSIM_SYS", dir);
@@ -316,8 +316,7 @@ static void test_iommu_text(void)
 	node_env("GDRCOPY_BACKEND", NULL);
 	FAILS(cases[unit_row].err, gdr_pin_buffer(g, base, cases[unit_row].size, 0, 0, &h));
 	SAYS(cases[unit_row].err == ENOTSUP ? "behind a translating IOMMU" : "BAR1 is full");
-	snprintf(command, sizeof(command), "rm -rf %s", dir);
-	ck_assert_int_eq(system(command), 0);
+	unit_remove_dir(dir);
 }
 
 static const struct unit_test tests[] = {

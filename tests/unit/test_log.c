@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/again.h"
@@ -280,9 +281,9 @@ static int as_nobody(void *program)
 /* The environment is not followed by a set-uid program. */
 static void raised_privileges(void)
 {
-	char path[] = "/tmp/gdrcopy-raised.XXXXXX", command[PATH_MAX + 256], self[PATH_MAX];
+	char dir[UNIT_DIR], path[UNIT_DIR + 8], command[PATH_MAX + 512], self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	int status, fd;
+	int status;
 
 	if (test_emulator_lacks("raised privileges", "AT_SECURE"))
 		return;
@@ -290,16 +291,16 @@ static void raised_privileges(void)
 		unit_skip("needs root");
 		return;
 	}
-	fd = mkstemp(path);
-	ck_assert_int_ge(fd, 0);
-	close(fd);
+	unit_temp_dir(dir);
+	ck_assert_int_eq(chmod(dir, 0711), 0);
+	snprintf(path, sizeof(path), "%s/raised", dir);
 	self[n < 0 ? 0 : n] = '\0';
 	/* Only that user can run it. */
 	snprintf(command, sizeof(command), "cp '%s' '%s' && chown 0:65534 '%s' && chmod 4710 '%s'",
 		 self, path, path, path);
 	ck_assert_int_eq(system(command), 0);
 	status = unit_in_child(as_nobody, path);
-	unlink(path);
+	unit_remove_dir(dir);
 	if (status == NOT_RAISED)
 		unit_skip("a set-uid program gets none here");
 	else

@@ -46,12 +46,18 @@ static void write_file(const char *name, const char *text, size_t size)
 	ck_assert(f && fwrite(text, 1, size, f) == size && !fclose(f));
 }
 
-static char path[64];
+static char dir[UNIT_DIR], path[UNIT_DIR + 8];
+
+static void begin(void)
+{
+	unit_temp_dir(dir);
+	snprintf(path, sizeof(path), "%s/policy", dir);
+	standin_start();
+}
 
 /* The policy is `text`, for this thread. */
 static void set_policy(const char *text, size_t size)
 {
-	snprintf(path, sizeof(path), "/tmp/barcopy-policy-%d", (int)getpid());
 	wrap_reset();
 	if (text && *text == CANNOT)
 		wrap_fail("fopen", 1, EACCES);
@@ -66,7 +72,7 @@ static void file(void)
 {
 	const char *says = files[unit_row].says;
 
-	standin_start();
+	begin();
 	set_policy(files[unit_row].text, files[unit_row].size);
 	setenv("GDRCOPY_BACKEND", "rm", 1); /* does not lift it */
 	for (int twice = 0; twice < 2; twice++) {
@@ -78,19 +84,19 @@ static void file(void)
 		set_policy(says ? "rm=on\n" : "rm=off\n", 0);
 	}
 	rm_assert_kept(0);
-	unlink(path);
+	unit_remove_dir(dir);
 }
 
 /* Without a descriptor to read it, the policy is unknown: this open fails, the next asks again. */
 static void no_descriptor(void)
 {
-	standin_start();
+	begin();
 	set_policy("rm=on\n", 0);
 	wrap_fail("fopen", 1, EMFILE);
 	setenv("GDRCOPY_BACKEND", "rm", 1);
 	FAILS_WITH(EMFILE, "/etc/barcopy/policy: ", ERRNO_OF(gdr_open()));
 	OK(ERRNO_OF(gdr_open()));
-	unlink(path);
+	unit_remove_dir(dir);
 }
 
 static const struct unit_test tests[] = {
