@@ -23,7 +23,9 @@ PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) test_copy_discipline gpu_test_alloc
 # Another thread than the first.
-THREAD_PROGRAMS = $(filter $(PROGRAMS),$(notdir $(basename $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c))))
+THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
+THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
+	$(patsubst tests/attack/%,test_%,$(THREAD_SOURCES))))))
 # What differs by architecture: the copies, and a page's size.
 ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch
 

@@ -321,9 +321,9 @@ static void atomics_through_the_pointer(void)
 enum { KERNEL_WORDS = 100, KERNEL_ROUNDS = 50 };
 
 /* Stores a message, a fence and a flag; waits for the answer. Returns the number of wrong words. */
-static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
-			       const volatile uint32_t *answer, uint32_t round)
+static unsigned int ask_kernel(struct mapped *m, const _Atomic uint32_t *pong, uint32_t round)
 {
+	const _Atomic uint32_t *answer = pong + 256;
 	volatile uint32_t *ping = (uint32_t *)(void *)m->p, *message = ping + 1024;
 	unsigned int wrong = 0;
 
@@ -342,7 +342,7 @@ static unsigned int ask_kernel(struct mapped *m, volatile uint32_t *pong,
 /* As in UCCL and MSCCL++: the kernel runs already, and polls what the CPU stores. */
 static void running_kernel_polls(void)
 {
-	uint32_t words = KERNEL_WORDS, rounds = KERNEL_ROUNDS, *host;
+	uint32_t words = KERNEL_WORDS, rounds = KERNEL_ROUNDS;
 	uint64_t timeout = UINT64_C(10000000000);
 	CUdeviceptr at, ping, pong, status, message, answer;
 	void *args[] = { &ping, &pong, &status, &message, &answer, &words, &rounds, &timeout };
@@ -358,7 +358,6 @@ static void running_kernel_polls(void)
 	CU(cu.MemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
 	memset(memory, 0, 4096);
 	CU(cu.MemHostGetDevicePointer(&at, memory, 0));
-	host = memory;
 	ping = m.v.ptr, message = m.v.ptr + 4096;
 	pong = at, status = at + 64, answer = at + 1024;
 	CU(cu.ModuleLoadData(&module, pplat_ptx));
@@ -367,7 +366,7 @@ static void running_kernel_polls(void)
 	CU(cu.CtxSynchronize());
 	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL));
 	for (uint32_t round = 1; round <= rounds; round++) {
-		unsigned int wrong = ask_kernel(&m, host, host + 256, round);
+		unsigned int wrong = ask_kernel(&m, memory, round);
 
 		EXPECT(!wrong, "round %u: %u wrong words", round, wrong);
 	}

@@ -692,6 +692,32 @@ static void ended_meanwhile(void)
 	end_now(); /* no other call holds the context */
 }
 
+static void *destroys(void *arg)
+{
+	int rc = barcopy_cache_destroy(trimmed);
+
+	ck_assert(!rc || rc == EINVAL);
+	atomic_fetch_add((atomic_int *)arg, !rc);
+	return NULL;
+}
+
+/* Two calls have found the cache and wait for its lock: one of them ends it. */
+static void destroyed_twice(void)
+{
+	struct gdri_cache *cache;
+	atomic_int ended = 0;
+
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	cache = found(trimmed);
+	pthread_mutex_lock(&cache->lock);
+	unit_start(2, destroys, &ended, 0);
+	unit_wait_asleep();
+	ck_assert_int_eq(ended, 0);
+	pthread_mutex_unlock(&cache->lock);
+	unit_join();
+	ck_assert_int_eq(ended, 1);
+}
+
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -722,6 +748,7 @@ static const struct unit_test tests[] = {
 	{ "a trim of host memory", trimmed_host_memory, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
+	{ "destroyed twice", destroyed_twice, DMABUF },
 };
 
 UNIT_MAIN("registration cache: edges", tests, unit_before = start, unit_after = end)

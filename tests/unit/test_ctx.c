@@ -465,6 +465,7 @@ static void one_ends_it(pthread_mutex_t *held, void *(*fn)(void *))
 	atomic_store(&won, 0);
 	unit_start(2, fn, NULL, 0);
 	unit_wait_asleep();
+	ck_assert_int_eq(atomic_load(&won), 0);
 	pthread_mutex_unlock(held);
 	ck_assert_ptr_null(unit_join());
 	ck_assert_int_eq(atomic_load(&won), 1);
@@ -478,6 +479,8 @@ static void waiting_for_a_lock(void)
 	contended = opened();
 	contended_handle = fake_pin(contended);
 	OK(gdri_handle_lock(NULL, contended_handle, &handle));
+	pthread_mutex_unlock(&handle->lock);
+	pthread_mutex_lock(&handle->lock);
 	one_ends_it(&handle->lock, races_to_unpin);
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	fake_pin(contended);
