@@ -401,10 +401,9 @@ enum barcopy_map_range_flags {
  *
  * A range that lies in the pages of another one with the same flags shares its pin: equal ranges,
  * parts of a range, buffers in one page. The pin ends with the last of them. Allocations of up to 2
- * MiB are pinned whole. Ranges that do not overlap, such as the buffers of an allocator in its
- * segments, pin at most twice the GPU pages that they touch, in any order; ranges that overlap
- * without one containing the other at most four times. (A range next to one that is more than twice
- * as long does not share that one's pin, and so does not keep it.) Memory that was freed and
+ * MiB are pinned whole. Each range in use keeps at most twice the GPU pages pinned that it touches,
+ * and the whole of the allocations of up to 2 MiB in which it begins and ends, whichever ranges have
+ * ended: one that would keep more of a longer range's pin gets its own. Memory that was freed and
  * reallocated is never shared: the library compares CUDA's buffer ID. Two allocations of
  * cudaHostAlloc are not shared either; nothing of them is pinned.
  *
@@ -535,9 +534,11 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 /**
  * Returns a mapping of [addr, addr + size), from the cache if it has a valid one. A hit takes no
  * lock, in any number of threads. Regions are whole GPU pages (64 KiB) or whole allocations, shared
- * and bounded like the pins of barcopy_map_range(). For host memory each allocation has a separate
- * region, and only one in a 64 KiB page is kept: allocations that share a page evict each other,
- * each at the cost of a miss.
+ * and bounded like the pins of barcopy_map_range(). In addition, while the cache is within its
+ * limits, a part of the range that a region was made for shares it, however short: besides the
+ * bound the limit is what idle regions and such parts keep. For host memory each allocation has a
+ * separate region, and only one in a 64 KiB page is kept: allocations that share a page evict each
+ * other, each at the cost of a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
  * recently used first. The caller must not free the memory before barcopy_cache_put(). (If it does,

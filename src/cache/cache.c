@@ -121,10 +121,6 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 	if (rc)
 		return rc;
 	e = gdri_cache_hit(*ranges, addr, size);
-	if (e && gdri_range_declines(e, addr, size)) {
-		(void)gdri_cache_unuse(*ranges, e);
-		e = NULL;
-	}
 	if (!e)
 		rc = gdri_cache_miss(*ranges, addr, size, &e);
 	if (rc)

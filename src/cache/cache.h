@@ -16,15 +16,16 @@
  * Three rules keep buffers that share a page from pinning it once each:
  *  - An allocation of up to whole_max bytes is pinned whole.
  *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that
- *    a later buffer across the boundary finds a region. Ranges that do not overlap pin at most
- *    twice the pages that they touch, in any order. (n pages side by side: at most 2n - 1, by
- *    induction: m new ones cost at most m + 1 beside one neighbour, m + 2 between two.)
+ *    a later buffer across the boundary finds a region.
  *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each
  *    is longer than the last pin at most four times the pages of the longest.
+ * The bound. A region is made for, and shared by, ranges of which each touches half of its pages,
+ * not counting the allocations of up to whole_max bytes in which the range begins and ends. So
+ * whichever ranges have ended, those in use keep at most twice the pages that each touches, and
+ * those allocations. A part of the range that a region of a registration cache was made for shares
+ * it too while the cache is within its limits, which then bound what such parts keep.
  * In the table a page belongs to its first region, until another region holds all of that region's
- * pages. A range does not share a region more than twice as long as itself, which would keep its
- * neighbours pinned, unless an allocation is pinned whole or it is part of the range that the region
- * was made for.
+ * pages, or is less than half as long.
  *
  * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It
  * turns each entry of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts
@@ -49,8 +50,9 @@
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
 #define GDRI_CACHE_NEW	  ((uint32_t)1 << 29) /* not LIVE yet: a miss is pinning it */
 #define GDRI_CACHE_DOOMED ((uint32_t)1 << 28) /* no longer LIVE: on the list of doomed entries */
-#define GDRI_CACHE_FULL	  ((uint32_t)1 << 27) /* so many users that it takes no more */
-#define GDRI_CACHE_USERS  (GDRI_CACHE_DOOMED - 1)
+#define GDRI_CACHE_WHOLE  ((uint32_t)1 << 27) /* while LIVE: one allocation of up to whole_max */
+#define GDRI_CACHE_FULL	  ((uint32_t)1 << 26) /* so many users that it takes no more */
+#define GDRI_CACHE_USERS  (2 * GDRI_CACHE_FULL - 1)
 
 enum {
 	GDRI_CACHE_SHARDS = 16,
@@ -75,8 +77,6 @@ struct gdri_entry {
 
 	_Alignas(64) struct gdri_region region;
 	uint64_t low, high; /* the range that it was made for */
-
-	bool whole; /* made for a range in an allocation that is pinned whole */
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
@@ -206,6 +206,15 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
 /* May so many bytes fit the BAR of that GPU at all? */
 bool gdri_may_fit(int device, uint64_t bytes);
 
+/* gdri_entry_serves() for a range shorter than half of the region. */
+bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t size);
+
+/* The bytes of the GPU pages that [addr, addr + size) touches. */
+static inline uint64_t gdri_touched(uint64_t addr, uint64_t size)
+{
+	return ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - (addr & GPU_PAGE_MASK);
+}
+
 static inline struct gdri_cache_gpu *gdri_cache_gpu(struct gdri_cache *cache, int device)
 {
 	return &cache->gpu[device >= 0 && device < GDRI_CACHE_GPUS - 1 ? device
@@ -244,15 +253,6 @@ static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
 	return atomic_load_explicit(&e->size, memory_order_relaxed);
 }
 
-/* Is this region of ranges too long to stay pinned for this one? The entry is used, or locked. */
-static inline bool gdri_range_declines(const struct gdri_entry *e, uint64_t addr, size_t size)
-{
-	uint64_t have = gdri_entry_size(e);
-
-	return !e->cache->keeps && !e->whole && have / 2 > size + 2 * GPU_PAGE_SIZE &&
-	       (addr < e->low || addr + size > e->high);
-}
-
 /* Adds a user; false if the entry is not LIVE. */
 static inline bool gdri_entry_use(struct gdri_entry *e)
 {
@@ -275,15 +275,32 @@ static inline bool gdri_entry_covers(const struct gdri_entry *e, uint64_t addr, 
 	return offset < have && size && size <= have - offset;
 }
 
-/* And are they bytes that it was pinned for, as far as is known without CUDA? The entry is used. */
-static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
+/* And in the bytes that it was pinned for? The entry is used. */
+static inline bool gdri_entry_inside(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
 	uint64_t offset = addr - gdri_entry_start(e) - e->head;
 	uint64_t have = gdri_entry_size(e) - e->head - e->tail;
 
-	return (offset < have && size && size <= have - offset) ||
+	return offset < have && size && size <= have - offset;
+}
+
+/* The same, or in an allocation that was learnt since, as far as is known without CUDA. */
+static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
+{
+	return gdri_entry_inside(e, addr, size) ||
 	       (gdri_entry_covers(e, addr, size) &&
 		gdri_region_in_one_part(&e->region, addr, size));
+}
+
+/* May this range, of which it covers every byte, keep the region pinned? The entry is used. */
+static inline bool gdri_entry_serves(const struct gdri_entry *e, uint64_t addr, size_t size)
+{
+	uint64_t have = gdri_entry_size(e);
+
+	return have / 2 <= size || have <= 2 * GPU_PAGE_SIZE ||
+	       (atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_WHOLE &&
+		gdri_entry_inside(e, addr, size)) ||
+	       gdri_entry_serves_part(e, addr, size);
 }
 
 /* The entry of a hit in the page around `at`, used; or NULL. */
@@ -296,6 +313,7 @@ static inline struct gdri_entry *gdri_cache_hit_at(struct gdri_cache *cache, uin
 		return NULL;
 	/* Until it was used the entry could become another one, of another cache too. */
 	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
+	    gdri_entry_serves(e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 	     gdri_region_verify(&e->region, NULL, addr, size) == GDRI_VALID))
 		return e;

@@ -91,6 +91,27 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 		gdri_cache_kill_locked(cache, former, GDRI_KILL_ANY);
 }
 
+/* An allocation that is pinned whole: the bytes of its pages. */
+static uint64_t whole(const struct gdri_entry *e, const struct gdri_part *part)
+{
+	return part && part->end - part->start <= e->cache->options.whole_max
+		       ? gdri_touched(part->start, part->end - part->start)
+		       : 0;
+}
+
+bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t size)
+{
+	const struct gdri_part *first, *last;
+
+	if (e->region.host || (e->cache->keeps && addr >= e->low && addr + size <= e->high &&
+			       !atomic_load_explicit(&e->cache->over, memory_order_relaxed)))
+		return true;
+	first = gdri_region_part(&e->region, addr);
+	last = gdri_region_part(&e->region, addr + size - 1);
+	return gdri_entry_size(e) <= 2 * gdri_touched(addr, size) + whole(e, first) +
+					     (last == first ? 0 : whole(e, last));
+}
+
 /* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
 static void contest_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 				struct gdri_entry *former, uint64_t at)
@@ -106,7 +127,9 @@ static void contest_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 		 gdri_cache_kill_locked(cache, former, GDRI_KILL_IDLE))
 		return;
 	/* e needs the page in its middle, and every page of a region too long to be shared. */
-	else if (at == middle || (!cache->keeps && to - from > 2 * (end - start)))
+	else if (at == middle || to - from > 2 * (end - start) ||
+		 (gdri_entry_covers(former, e->low, e->high - e->low) &&
+		  !gdri_entry_serves(former, e->low, e->high - e->low)))
 		take_page_locked(cache, e, former, at);
 }
 

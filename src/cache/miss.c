@@ -16,7 +16,7 @@ static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, s
 		struct gdri_entry *e = gdri_pages_find(&cache->pages, places[i]);
 		enum gdri_validity validity = GDRI_VALID;
 
-		if (!e || !gdri_entry_covers(e, addr, size) || gdri_range_declines(e, addr, size))
+		if (!e || !gdri_entry_covers(e, addr, size) || !gdri_entry_serves(e, addr, size))
 			continue;
 		if (!gdri_cache_is_notified(cache) || !gdri_entry_has(e, addr, size))
 			validity = gdri_region_verify(&e->region, &e->region, addr, size);
@@ -78,9 +78,12 @@ static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, ui
 	}
 }
 
-/* Widens [*low, *high), within [first, last), beside a neighbour or where it overlaps others. */
-static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
-			 uint64_t *high)
+/*
+ * Widens [*low, *high), within [first, last), for a range of `size` bytes beside a neighbour or
+ * where it overlaps others; at most to twice the pages that the range touches.
+ */
+static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t touched,
+			 size_t size, uint64_t *low, uint64_t *high)
 {
 	uint64_t start = *low & GPU_PAGE_MASK, end = (*high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
 	uint64_t others = others_locked(cache, *low, *high), more = GPU_PAGE_SIZE;
@@ -88,10 +91,15 @@ static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last
 
 	/* Ranges that do not overlap share two pages at most. */
 	if (others > 2 * GPU_PAGE_SIZE) {
-		more = down && up ? others / 2 : others;
+		/* A range of that size elsewhere may touch a page less, and is to share it. */
+		uint64_t most = 2 * gdri_touched(0, size) - touched;
+
+		more = others < most ? others : most;
+		more = down && up ? more / 2 & GPU_PAGE_MASK : more;
 	} else {
-		down = down && *low > start && is_pinned(cache, start - 1);
 		up = up && *high < end && is_pinned(cache, end);
+		down = down && *low > start && is_pinned(cache, start - 1) &&
+		       (!up || touched > GPU_PAGE_SIZE);
 	}
 	start = down ? start - (more < start ? more : start) : *low;
 	end = up ? end + more : *high;
@@ -112,7 +120,8 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	if (m->kind == GDRI_MEMORY_HOST)
 		limit = 0; /* nothing is pinned there */
 	else
-		widen_locked(cache, first, last, &wide_low, &wide_high);
+		widen_locked(cache, first, last, gdri_touched(*low, *high - *low), *high - *low,
+			     &wide_low, &wide_high);
 	if (!limit || wide_high - wide_low <= limit) {
 		*low = wide_low;
 		*high = wide_high;
@@ -205,7 +214,7 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
-	uint32_t s = GDRI_CACHE_NEW | 1;
+	uint32_t s = GDRI_CACHE_NEW | 1, live = GDRI_CACHE_LIVE | 1;
 	bool alone = e->alone || (!r->part_count && !gdri_cache_is_notified(cache));
 	int rc = 0;
 
@@ -226,7 +235,9 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	else
 		gdri_cache_claim_locked(cache, e);
 	/* It fails for a doomed entry, which the unlock works off and counts. */
-	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : GDRI_CACHE_LIVE | 1))
+	if (r->part_count == 1 && r->parts->end - r->parts->start <= cache->options.whole_max)
+		live |= GDRI_CACHE_WHOLE;
+	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : live))
 		cache->invalidations += e->alone;
 	gdri_cache_make_room_locked(cache, r->pin.device);
 	return 0;
@@ -264,7 +275,6 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
 	gdri_cuda_describe(addr, size, &m);
-	e->whole = m.size && m.size <= cache->options.whole_max;
 	choose_locked(cache, &m, &low, &high);
 	rc = open_any_locked(cache, e, &m, low, high);
 	if (!rc) {

@@ -119,8 +119,7 @@ static bool has(const struct gdri_part *part, uint64_t addr)
 	return addr >= part->start && addr < part->end;
 }
 
-/* The part around addr, or NULL. */
-static const struct gdri_part *find(const struct gdri_region *region, uint64_t addr)
+const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint64_t addr)
 {
 	const struct gdri_part *late = atomic_load_explicit(&region->late, memory_order_acquire);
 	size_t low = 0, high = region->part_count;
@@ -142,7 +141,7 @@ static const struct gdri_part *find(const struct gdri_region *region, uint64_t a
 
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size)
 {
-	const struct gdri_part *part = find(region, addr);
+	const struct gdri_part *part = gdri_region_part(region, addr);
 
 	return part && size <= part->end - addr;
 }
@@ -206,7 +205,7 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 	if (offset >= region->pin.mapped_size || size > region->pin.mapped_size - offset)
 		return GDRI_UNKNOWN;
 	while (addr < end) {
-		const struct gdri_part *part = find(region, addr);
+		const struct gdri_part *part = gdri_region_part(region, addr);
 		struct gdri_memory m;
 
 		if (part) {

@@ -41,7 +41,9 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
 
-/* Is all of [addr, addr + size) in one part? Asks nothing. */
+/* The allocation around addr, or NULL. Asks nothing, and so does the next one. */
+const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint64_t addr);
+/* Is all of [addr, addr + size) in one part? */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
 /*

@@ -394,6 +394,116 @@ static void growing(void)
 	ck_assert_uint_le(bar_used(0) - before, 4ull * (COUNT(h) * 100000 + 5000000));
 }
 
+/* ---- the bound ----------------------------------------------------------- */
+
+enum { SMALL = 48, USES = 40 };
+
+/* A segment, chunks side by side, and small allocations that share pages. */
+static struct {
+	CUdeviceptr segment, chunks, small[SMALL];
+	size_t sizes[SMALL];
+} b;
+
+static void any_bytes(uint64_t *low, uint64_t *high)
+{
+	static const unsigned int lengths[] = { 300, 5000, 150000, 400000, 2000000, 20000000 };
+	size_t within = CHUNKS * CHUNK, size = 1 + below(lengths[below(COUNT(lengths))]);
+	unsigned int i = below(3 * SMALL);
+	uint64_t base = b.chunks;
+
+	if (i < SMALL) {
+		base = b.small[i];
+		within = b.sizes[i];
+	} else if (i < 2 * SMALL) {
+		base = b.segment;
+		within = i % 2 ? SEGMENT : 24 * PAGE;
+	}
+	size = size < within ? size : within;
+	*low = base + below((unsigned int)(within - size) + 1);
+	*high = *low + size;
+	/* Often at the boundary of a page. */
+	if (!below(3) && (*low & GPU_PAGE_MASK) >= base)
+		*low &= GPU_PAGE_MASK;
+}
+
+static uint64_t pages_of(uint64_t low, uint64_t high)
+{
+	return ((high - 1) >> GPU_PAGE_SHIFT) - (low >> GPU_PAGE_SHIFT) + 1;
+}
+
+/* The pages of the allocation around addr, if it is one that is pinned whole; and its base. */
+static uint64_t whole_pages(uint64_t addr, uint64_t *base)
+{
+	*base = b.chunks + (addr - b.chunks) / CHUNK * CHUNK;
+	if (addr - b.chunks < CHUNKS * CHUNK)
+		return pages_of(*base, *base + CHUNK);
+	for (int i = 0; i < SMALL; i++) {
+		*base = b.small[i];
+		if (addr - *base < b.sizes[i])
+			return pages_of(*base, *base + b.sizes[i]);
+	}
+	return 0;
+}
+
+/* What a range in use may keep pinned: twice what it touches, and small allocations at its ends. */
+static uint64_t most_pages(uint64_t low, uint64_t high)
+{
+	uint64_t base[2], first = whole_pages(low, &base[0]), last = whole_pages(high - 1, &base[1]);
+
+	return 2 * pages_of(low, high) + first + (base[0] == base[1] ? 0 : last);
+}
+
+/* After each call the ranges in use keep no more than that, and a cache its limit besides. */
+static void bounded(void)
+{
+	const struct rules *rules = unit_arg;
+	barcopy_cache_t cache =
+		rules ? cache_with(g, rules->validity, rules->max_pages * PAGE) : NULL;
+	struct buffer use[USES];
+	unsigned int count = 0;
+	uint64_t before, most = rules ? rules->max_pages : 0;
+
+	w.random = 99991 + (rules ? rules->max_pages : 0);
+	b.segment = standin_alloc(SEGMENT);
+	b.chunks = standin_chunks(0, 0, CHUNKS, CHUNK, STANDIN_EXPORTABLE);
+	for (int i = 0; i < SMALL; i++) {
+		b.sizes[i] = 1 + below(i % 2 ? 3000 : 300000);
+		b.small[i] = standin_alloc(b.sizes[i]);
+	}
+	before = bar_used(0);
+	for (int i = 0; i < (unit_quick() ? 3000 : 60000); i++) {
+		struct buffer *u = &use[count];
+		uint64_t low, high;
+
+		any_bytes(&low, &high);
+		if (cache && !below(20)) {
+			OK(barcopy_cache_invalidate(cache, low, high - low));
+		} else if (count < (i / 50 % 4 ? 3 : USES) && below(100) < 65) {
+			/* Many at a time, and then few, which the others must not have kept pinned. */
+			u->at = low;
+			u->size = high - low;
+			OK(cache ? barcopy_cache_get(cache, low, u->size, &u->r)
+				 : barcopy_map_range(g, low, u->size, 0, &u->cpu, &u->h));
+			most += most_pages(low, high);
+			count++;
+		} else if (count) {
+			u = &use[below(count)];
+			OK(cache ? barcopy_cache_put(cache, &u->r) : barcopy_unmap_range(g, u->h));
+			most -= most_pages(u->at, u->at + u->size);
+			*u = use[--count];
+		}
+		ck_assert_msg(bar_used(0) - before <= most * PAGE, "step %d, %u in use: %lu pages, not %lu",
+			      i, count, (bar_used(0) - before) / PAGE, most);
+	}
+	while (count--)
+		OK(cache ? barcopy_cache_put(cache, &use[count].r)
+			 : barcopy_unmap_range(g, use[count].h));
+	ck_assert_uint_le(bar_used(0) - before, (rules ? rules->max_pages : 0) * PAGE);
+	if (cache)
+		OK(barcopy_cache_destroy(cache));
+	ck_assert_uint_eq(bar_used(0), before);
+}
+
 #define ON_DMABUF "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030 "
 #define ON_RM	  "GDRSIM_NODE=absent "
 #define ON_NODE	  "GDRSIM_RM=absent "
@@ -410,6 +520,11 @@ static const struct unit_test tests[] = {
 	{ "count", play, ON_DMABUF "GDRSIM_DEVICES=2",
 	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 7 } },
 	{ "a small BAR", play, ON_RM "GDRSIM_BAR1_MIB=16", &by_notice },
+	{ "bounded ranges", bounded, ON_RM "GDRSIM_BAR1_MIB=4096" },
+	{ "bounded cache", bounded, ON_RM "GDRSIM_BAR1_MIB=4096",
+	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 1, 0 } },
+	{ "bounded cache by notice", bounded, ON_RM "GDRSIM_BAR1_MIB=4096",
+	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 200, 0 } },
 	{ "packed", packed, ON_RM "GDRSIM_BAR1_MIB=256" },
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };

@@ -145,6 +145,14 @@ static void beside_ended(void)
 	ck_assert_uint_le(after.used - before.used, 2 * COUNT(mh) * PAGE);
 	for (size_t i = 0; i < COUNT(mh); i++)
 		OK(barcopy_unmap_range(g, mh[i]));
+	/* Between two neighbours. */
+	for (size_t i = 0; i < 3; i++)
+		OK(barcopy_map_range(g, d + (4 + i * 2 % 3) * PAGE + 100, 100, 0, &cpu, &mh[i]));
+	OK(barcopy_unmap_range(g, mh[0]));
+	OK(barcopy_unmap_range(g, mh[1]));
+	OK(barcopy_get_bar_info(0, &after));
+	ck_assert_uint_le(after.used - before.used, 2 * PAGE);
+	OK(barcopy_unmap_range(g, mh[2]));
 	CU(cuda.cuMemFree_v2(d));
 }
 
