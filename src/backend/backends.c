@@ -26,8 +26,10 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 			    !all_backends[i]->name[length])
 				found = all_backends[i];
 		if (!found)
-			return gdri_fail(EINVAL, "GDRCOPY_BACKEND names no backend: \"%.*s\"",
-					 (int)length, list);
+			return gdri_fail(EINVAL,
+					 "GDRCOPY_BACKEND: no such backend: \"%.*s\" (gdrdrv, "
+					 "dmabuf, rm, host)",
+					 length, list);
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)
 				return gdri_fail(EINVAL, "GDRCOPY_BACKEND: %s twice", out[i]->name);

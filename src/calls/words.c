@@ -5,6 +5,9 @@
  */
 #include "calls/calls.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use)
 {
 	struct gdri_window w;
@@ -155,22 +158,38 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value)
 	return gdri_out(load(handle, map_ptr, value, sizeof(*value)));
 }
 
+/* Not logged: a caller that polls expects it. One that did not wait at all gets a constant text. */
+static __attribute__((cold)) int timed_out(uint64_t word, barcopy_cmp_t cmp, uint64_t value,
+					   bool waited)
+{
+	static const char *const sign[] = {
+		[BARCOPY_CMP_EQ] = "==", [BARCOPY_CMP_NE] = "!=", [BARCOPY_CMP_LT] = "<",
+		[BARCOPY_CMP_LE] = "<=", [BARCOPY_CMP_GT] = ">",  [BARCOPY_CMP_GE] = ">="
+	};
+	char text[96] = "the word does not compare as asked";
+
+	if (waited)
+		snprintf(text, sizeof(text),
+			 "timed out: the word is %" PRIu64 ", waited for %s %" PRIu64, word,
+			 sign[cmp], value);
+	gdri_error_say(text);
+	return -ETIMEDOUT;
+}
+
 static int wait_word(gdr_mh_t handle, const void *ptr, size_t size, barcopy_cmp_t cmp,
 		     uint64_t value, uint64_t timeout_ns)
 {
 	struct gdri_window w;
+	uint64_t last = 0;
 	int rc = find_word(handle, ptr, size, &w);
 
 	if (rc)
 		return rc;
-	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns);
+	rc = gdri_wait(w.plan, ptr, size, cmp, value, timeout_ns, &last);
 	if (rc == -EINVAL)
 		return gdri_fail(EINVAL, "unknown comparison %d", (int)cmp);
-	if (rc) {
-		/* A caller that polls expects it: a constant text, and no log message. */
-		gdri_error_say("the word did not compare as asked in time");
-		return -ETIMEDOUT;
-	}
+	if (rc)
+		return timed_out(last, cmp, value, timeout_ns);
 	if (w.counters)
 		gdri_count(w.counters, GDRI_COUNT_WAIT, 1);
 	return 0;

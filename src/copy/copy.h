@@ -63,10 +63,11 @@ void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *li
 
 /*
  * Polls one naturally aligned word of 4 or 8 bytes until it compares as asked; what is loaded
- * afterwards is at least as new as the word. Returns 0 or -ETIMEDOUT; -EINVAL for an unknown `cmp`.
+ * afterwards is at least as new as the word. Returns 0 or -ETIMEDOUT, and the word in *last;
+ * -EINVAL for an unknown `cmp`.
  */
 int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
-	      uint64_t value, uint64_t timeout_ns);
+	      uint64_t value, uint64_t timeout_ns, uint64_t *last);
 
 /* Why GDRCOPY_COPY_IMPL or GDRCOPY_CPU_MASK was ignored, a static text; NULL if neither was. */
 const char *gdri_copy_env_problem(void);

@@ -132,11 +132,11 @@ static bool holds(barcopy_cmp_t cmp, uint64_t a, uint64_t b)
 }
 
 int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, barcopy_cmp_t cmp,
-	      uint64_t value, uint64_t timeout_ns)
+	      uint64_t value, uint64_t timeout_ns, uint64_t *last)
 {
 	unsigned int polls = plan->type == GDR_MAPPING_TYPE_CACHING ? CACHED_POLLS : 1;
 	/* The clock is read before the last poll: a word that came meanwhile is not missed. */
-	bool last = !timeout_ns;
+	bool is_last = !timeout_ns;
 	uint64_t start = 0;
 
 	if (cmp < BARCOPY_CMP_EQ || cmp > BARCOPY_CMP_GE)
@@ -146,12 +146,12 @@ int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, b
 			uint64_t word;
 
 			gdri_fence_before_read(plan->fences);
-			word = size == sizeof(uint32_t) ? gdri_load32(map) : gdri_load64(map);
+			*last = word = size == sizeof(uint32_t) ? gdri_load32(map) : gdri_load64(map);
 			if (holds(cmp, word, value)) {
 				gdri_fence_after_read(plan->fences);
 				return 0;
 			}
-			if (last)
+			if (is_last)
 				return -ETIMEDOUT;
 			gdri_relax();
 		}
@@ -160,6 +160,6 @@ int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, b
 		if (first)
 			start = gdri_now_ns();
 		else
-			last = gdri_now_ns() - start >= timeout_ns;
+			is_last = gdri_now_ns() - start >= timeout_ns;
 	}
 }

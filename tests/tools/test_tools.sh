@@ -216,7 +216,7 @@ assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
 		cuDeviceGet fails|GDRSIM_FAIL=cuDeviceGet:*=101||cuDeviceGet: CUDA_ERROR_INVALID_DEVICE
 		-d beyond the last device||-d 1|there is no device 1
 		no context|GDRSIM_FAIL=cuDevicePrimaryCtxRetain:*=2||cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY
-		barcopy_open fails|GDRCOPY_BACKEND=nonsense||barcopy_open.*nonsense
+		barcopy_open fails|GDRCOPY_BACKEND=rm,nonsense||no such backend: "nonsense" \(gdrdrv, dmabuf, rm, host\)
 		no device memory|GDRSIM_FAIL=cuMemAlloc:*=2|-a cuMemAlloc|cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
 		no device memory, any kind|GDRSIM_FAIL=cuMemAlloc:*=2||cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
 		no cuMemCreate|GDRSIM_FAIL=cuMemCreate:*=801|-a cuMemCreate|cuMemCreate: CUDA_ERROR_NOT_SUPPORTED

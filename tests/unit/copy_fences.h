@@ -156,20 +156,20 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 			      (int)plan->fences);
 	FENCES_ARE(plan, gdri_get32(plan, map), 0, 4, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
-	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0), 0, 4,
+	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0, &(uint64_t){ 0 }), 0, 4,
 		   BEFORE_READ "r" AFTER_READ, "r");
-	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX), 0, 8,
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX, &(uint64_t){ 0 }), 0, 8,
 		   BEFORE_READ "r" AFTER_READ, "r");
 	/* A word that comes at the third look; of cached memory there are 64 before the clock. */
 	if (w->set_before && plan->type != GDR_MAPPING_TYPE_CACHING) {
 		w->set_before(3, (uint64_t *)(void *)map, 2);
-		FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 2, UINT64_MAX), 0, 4,
+		FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 2, UINT64_MAX, &(uint64_t){ 0 }), 0, 4,
 			   BEFORE_READ "r" BEFORE_READ "r" BEFORE_READ "r" AFTER_READ, "r");
 		gdri_put32(plan, map, 1);
 	}
 	/* Once, and nothing follows what did not hold. */
-	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_NE, 1, 0), 0, 4, BEFORE_READ "r", "r");
-	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 1, 0), 0, 8, BEFORE_READ "r", "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 4, BEFORE_READ "r", "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 8, BEFORE_READ "r", "r");
 	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
 #if defined(__x86_64__)
 	if (plan->type == GDR_MAPPING_TYPE_WC)

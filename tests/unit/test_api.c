@@ -278,9 +278,12 @@ static void words(void)
 	OK(barcopy_get32(h, map + MAPPED - 8, &v32));
 	ck_assert_uint_eq(v32, 0x9abcdef0);
 	OK(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0));
-	FAILS_WITH(ETIMEDOUT, "in time",
+	FAILS_WITH(ETIMEDOUT, "the word does not compare as asked",
 		   barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0));
-	FAILS(ETIMEDOUT, barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, v32, 1000));
+	FAILS_WITH(ETIMEDOUT, "the word is 2596069104, waited for < 7",
+		   barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, 7, 1000));
+	FAILS_WITH(ETIMEDOUT, "the word is 1311768467463790320, waited for == 18446744073709551615",
+		   barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, UINT64_MAX, 1000));
 	FAILS(EINVAL, barcopy_wait32(h, map, (barcopy_cmp_t)0, 0, 0));
 	FAILS_WITH(EINVAL, "unknown comparison", barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
 }

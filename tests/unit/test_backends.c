@@ -326,7 +326,7 @@ static void bad_backend_list(void)
 		struct line line = { .result = EINVAL, .says = { "GDRCOPY_BACKEND", says[i] } };
 
 		setenv("GDRCOPY_BACKEND", lists[i], 1);
-		line.never[0] = i == 13 ? "rm" : NULL;
+		line.never[0] = i == 13 ? "nothere," : NULL;
 		for (line.what = DEFAULT; line.what <= ANY; line.what++)
 			open_fails(&line);
 	}

@@ -384,21 +384,21 @@ static void comparisons(void)
 
 					map[0] = a | 0x5500000000000000u; /* not looked at */
 					ck_assert_int_eq(gdri_wait(plan, map, 4, (barcopy_cmp_t)cmp,
-								   (uint32_t)b, 0),
+								   (uint32_t)b, 0, &(uint64_t){ 0 }),
 							 want);
 					map[0] = a << 32;
 					ck_assert_int_eq(gdri_wait(plan, map, 8, (barcopy_cmp_t)cmp,
-								   b << 32, 0),
+								   b << 32, 0, &(uint64_t){ 0 }),
 							 want);
 				}
 			}
 		}
-		ck_assert_int_eq(gdri_wait(plan, map, 4, (barcopy_cmp_t)0, 0, 0), -EINVAL);
-		ck_assert_int_eq(gdri_wait(plan, map, 8, (barcopy_cmp_t)7, 0, 0), -EINVAL);
+		ck_assert_int_eq(gdri_wait(plan, map, 4, (barcopy_cmp_t)0, 0, 0, &(uint64_t){ 0 }), -EINVAL);
+		ck_assert_int_eq(gdri_wait(plan, map, 8, (barcopy_cmp_t)7, 0, 0, &(uint64_t){ 0 }), -EINVAL);
 		map[0] = 5;
-		ck_assert_int_eq(gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 5, 1000), -ETIMEDOUT);
-		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX), 0);
-		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX - 1), 0);
+		ck_assert_int_eq(gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 5, 1000, &(uint64_t){ 0 }), -ETIMEDOUT);
+		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX, &(uint64_t){ 0 }), 0);
+		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX - 1, &(uint64_t){ 0 }), 0);
 	}
 }
 
@@ -419,7 +419,7 @@ static void *passing_reader(void *arg)
 	uintptr_t wrong = 0;
 
 	for (int round = 1; round <= p->rounds; round++) {
-		if (gdri_wait(p->plan, p->flag, 4, BARCOPY_CMP_EQ, (uint32_t)round, UINT64_MAX))
+		if (gdri_wait(p->plan, p->flag, 4, BARCOPY_CMP_EQ, (uint32_t)round, UINT64_MAX, &(uint64_t){ 0 }))
 			wrong++;
 		gdri_copy_from(p->plan, got, p->data, sizeof(got));
 		for (size_t i = 0; i < sizeof(got); i++)
@@ -450,7 +450,7 @@ static void passing(void)
 			gdri_copy_to(p.plan, p.data, data, sizeof(data));
 			gdri_put32(p.plan, p.flag, (uint32_t)round);
 			ck_assert_int_eq(gdri_wait(p.plan, p.answer, 4, BARCOPY_CMP_GE,
-						   (uint32_t)round, UINT64_MAX),
+						   (uint32_t)round, UINT64_MAX, &(uint64_t){ 0 }),
 					 0);
 		}
 		ck_assert_ptr_null(unit_join());

@@ -196,7 +196,7 @@ static void test_open_refused(void)
 		  "wants a libgdrapi of 2.7" },
 		{ BOTH, "2.0", "gdrdrv,gdrdrv-dmabuf", NULL, EINVAL, "twice" },
 		{ BOTH, "2.0", "gdrdrv-dmabuf,gdrdrv", NULL, EINVAL, "twice" },
-		{ BOTH, "2.0", "gdrdrv-dmabu", NULL, EINVAL, "names no backend" },
+		{ BOTH, "2.0", "gdrdrv-dmabu", NULL, EINVAL, "no such backend: \"gdrdrv-dmabu\"" },
 	};
 
 	node_env("GDRSIM_NODE_SOURCES", cases[unit_row].sources);

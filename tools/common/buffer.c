@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exit.h"
@@ -26,9 +27,11 @@ gdr_t buffer_open_library(void)
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int error = errno;
 
+	if (!g && getenv("GDRCOPY_BACKEND"))
+		tool_cannot("%s; unset GDRCOPY_BACKEND", lib_error_text(error));
 	if (!g)
 		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
-			    "driver, and check GDRCOPY_BACKEND if it is set",
+			    "driver",
 			    lib_error_text(error));
 	return g;
 }

@@ -197,7 +197,7 @@ static void device_calls(void)
 		gdri_put64(plan, w->memory + 8 * at, 1);
 		ck_assert_uint_eq(gdri_get64(plan, w->memory + 8 * at), 1);
 		(void)gdri_get32(plan, w->memory + 4 * at);
-		(void)gdri_wait(plan, w->memory + 4 * at, 4, BARCOPY_CMP_EQ, 7, 0);
+		(void)gdri_wait(plan, w->memory + 4 * at, 4, BARCOPY_CMP_EQ, 7, 0, &(uint64_t){ 0 });
 		gdri_flush_word(plan, w->memory + 4 * at);
 		ck_assert_uint_gt(w->count, 8);
 		check_shape(true);
