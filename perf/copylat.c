@@ -39,10 +39,11 @@ static const struct tool tool = {
 	"gdrcopy_copylat",
 	"Measures the latency of single CPU copies to and from GPU memory, by size.",
 	"  Each call is timed by itself, after 10 untimed ones; the cost of one reading of the\n"
-	"  clock (in the JSON document) is part of each figure. P0, P50 and P99 are measured "
-	"values\n"
-	"  (nearest rank), in microseconds. A write ends with the CPU's fence, not when the GPU\n"
-	"  has the data. cuMemcpy is called synchronously and ends when it returns.\n"
+	"  clock (in the JSON document) is part of each figure. Percentiles are measured values\n"
+	"  (nearest rank), in microseconds; P99.99 needs 10000 calls to differ from the largest.\n"
+	"  A write ends with the CPU's fence, not when the GPU has the data. cuMemcpy is called\n"
+	"  synchronously and ends when it returns. With -c the last three are in the JSON\n"
+	"  document alone.\n"
 	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"
 	"  after it every byte of the buffer is compared.",
 	options,
@@ -53,6 +54,8 @@ static const char examples[] =
 	"  gdrcopy_copylat -s 64K\n"
 	"      single copies of 1 byte to 64 KiB, and the two variables that\n"
 	"      give UCX the measured figures\n"
+	"  gdrcopy_copylat -s 8 -w 20000 -r 20000\n"
+	"      the slowest of many short copies\n"
 	"  gdrcopy_copylat -s 4K -c\n"
 	"      and cuMemcpy of the same sizes beside them\n"
 	"  gdrcopy_copylat -s 1M -E -w 0\n"
@@ -161,7 +164,7 @@ static void print_header(enum direction dir)
 	printf("\n%12s", "bytes");
 	for (int i = 0; i < methods(); i++)
 		printf("%s %9s %9s %9s", i ? "  " : "", "P0 us", "P50 us", "P99 us");
-	printf("\n");
+	printf(opt.compare ? "\n" : " %9s %9s %9s\n", "P99.9 us", "P99.99 us", "max us");
 }
 
 static void print_row(size_t size, const struct stats *st)
@@ -169,6 +172,8 @@ static void print_row(size_t size, const struct stats *st)
 	printf("%12zu", size);
 	for (int i = 0; i < methods(); i++)
 		printf("%s %9.3f %9.3f %9.3f", i ? "  " : "", st[i].p0, st[i].p50, st[i].p99);
+	if (!opt.compare)
+		printf(" %9.3f %9.3f %9.3f", st->p999, st->p9999, st->max);
 	printf("\n");
 	fflush(stdout);
 }

@@ -63,7 +63,7 @@ static const struct tool tool = {
 	"  With -m 1 the kernel begins: it writes the data and sets the pong; the CPU sees it,\n"
 	"  copies the data and sets the ping. The GPU's clock is read before the first timed "
 	"round\n"
-	"  and after the last: a mean is all there is. Every word is compared in 10 untimed "
+	"  and after the last: only the mean is known. Every word is compared in 10 untimed "
 	"rounds\n"
 	"  before and 10 behind, one word in each timed round.\n"
 	"  With data in GPU memory and the ping in host memory the CPU has to flush its writes\n"
@@ -108,9 +108,11 @@ static void print_result(const struct stats *st)
 
 	print_set_up();
 	if (by_cpu)
-		printf("\n%-12s %9s %9s %9s %9s %9s\n%12zu %9.3f %9.3f %9.3f %9.3f %9.3f\n",
-		       "round trip", "P0 us", "P50 us", "P99 us", "mean us", "max us", st->count,
-		       st->p0, st->p50, st->p99, st->mean, st->max);
+		printf("\n%-12s %9s %9s %9s %9s %9s %9s %9s\n"
+		       "%12zu %9.3f %9.3f %9.3f %9.3f %9.3f %9.3f %9.3f\n",
+		       "round trip", "P0 us", "P50 us", "P99 us", "P99.9 us", "P99.99 us",
+		       "mean us", "max us", st->count, st->p0, st->p50, st->p99, st->p999,
+		       st->p9999, st->mean, st->max);
 	else
 		printf("\n%-12s %9s\n%12zu %9.3f\n", "round trip", "mean us", st->count, st->mean);
 	/* the line of GDRCopy's tool, for scripts that parse it; it prints one mean twice, too */

@@ -3,7 +3,9 @@
 #include "bench/bench.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,10 +24,13 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 			      "default, wc, cache or device (default)", mapping_choice),
 		OPTION_JSON(&b->json),
 		OPTION_SIM(&b->sim_dir),
-		OPTION_FLAG(0, "no-numa", &b->no_numa, "do not move to the GPU's NUMA node"),
+		OPTION_FLAG(0, "no-numa", &b->no_numa,
+			    "run on all CPUs that the tool was given, not only on those of\n"
+			    "the GPU's NUMA node"),
+		OPTION_COUNT(0, "cpu", &b->cpu, "run on this CPU alone", 0, CPU_SETSIZE - 1),
 	};
 
-	*b = (struct bench){ .alloc = ALLOC_ANY };
+	*b = (struct bench){ .alloc = ALLOC_ANY, .cpu = -1 };
 	opts_parse(tool, common, ARRAY_SIZE(common), argc, argv);
 	if (b->json)
 		json_report_errors();
@@ -89,33 +94,64 @@ static int node_of(const char *pci)
 	return node;
 }
 
-/* Finds the node of a PCI function and, if `bind`, moves this process there. */
-static void numa_follow(struct numa *numa, const char *pci, bool bind)
+/* Moves this process to those CPUs of the node that it was given (taskset, a batch system). */
+static const char *run_on_node(const struct numa_dl *dl, int node)
+{
+	cpu_set_t given, both;
+
+	if (sched_getaffinity(0, sizeof(given), &given))
+		return "the CPUs that this process was given cannot be read";
+	if (dl->run_on_node(node))
+		return "this process may not run on the GPU's node";
+	if (sched_getaffinity(0, sizeof(both), &both))
+		CPU_ZERO(&both);
+	CPU_AND(&both, &both, &given);
+	if (!CPU_COUNT(&both)) {
+		sched_setaffinity(0, sizeof(given), &given);
+		return "no CPU that this process was given is on the GPU's node";
+	}
+	return sched_setaffinity(0, sizeof(both), &both) ? strerror(errno) : NULL;
+}
+
+/* Finds the node of a PCI function and moves this process there, unless `why_not` is a reason. */
+static void numa_follow(struct numa *numa, const char *pci, const char *why_not)
 {
 	struct numa_dl dl;
 
-	*numa = (struct numa){ .node = node_of(pci) };
-	if (!bind)
-		numa->why_not = "--no-numa";
-	else if (numa->node < 0)
+	*numa = (struct numa){ .node = node_of(pci), .why_not = why_not };
+	if (why_not)
+		return;
+	if (numa->node < 0)
 		numa->why_not = "the system does not report the GPU's node";
 	else if (!load_libnuma(&dl))
 		numa->why_not = "libnuma.so.1 is not installed";
 	else if (dl.available() < 0)
 		numa->why_not = "the kernel has no NUMA support";
-	else if (dl.run_on_node(numa->node))
-		numa->why_not = "this process may not run on the GPU's node";
+	else
+		numa->why_not = run_on_node(&dl, numa->node);
 	if (numa->why_not)
 		return;
 	dl.set_preferred(numa->node);
 	numa->bound = true;
 }
 
+static void stay_on(long cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		tool_fail("--cpu %ld: this process may not run there: %s", cpu, strerror(errno));
+}
+
 static void print_facts(const struct bench *b)
 {
 	gpu_print(&b->gpu);
 	printf("CPU:      %s, ", b->cpu_model);
-	if (b->numa.bound)
+	if (b->cpu >= 0)
+		printf("on CPU %ld alone\n", b->cpu);
+	else if (b->numa.bound)
 		printf("on the GPU's node %d\n", b->numa.node);
 	else
 		printf("not bound to a node (%s)\n", b->numa.why_not);
@@ -137,11 +173,13 @@ void bench_start(struct bench *b, size_t size)
 		fflush(stdout);
 	}
 	gpu_find(&b->gpu, (int)b->device);
-	numa_follow(&b->numa, b->gpu.pci, !b->no_numa);
+	numa_follow(&b->numa, b->gpu.pci, b->cpu >= 0 ? "--cpu" : b->no_numa ? "--no-numa" : NULL);
 	gpu_start(&b->gpu);
-	timing_init(); /* on the node where it is used */
-	read_cpu_model(b);
 	buffer_open(&b->buf, &b->gpu, b->alloc, size, b->mapping);
+	if (b->cpu >= 0)
+		stay_on(b->cpu); /* this thread; those that CUDA has started stay elsewhere */
+	timing_init(); /* where it is used */
+	read_cpu_model(b);
 	if (b->buf.note[0])
 		tool_note("%s is used instead of cuMemAlloc, which cannot be served here (%s)",
 			  mem_kind_name[b->buf.mem.kind], b->buf.note);
@@ -173,6 +211,8 @@ void bench_json(const struct bench *b, struct json *j)
 		json_string(j, "gpu_node", NULL);
 	json_bool(j, "bound", b->numa.bound);
 	json_string(j, "not_bound_because", b->numa.why_not);
+	if (b->cpu >= 0)
+		json_int(j, "alone_on", b->cpu);
 	json_string(j, "clock", timing.name);
 	json_number(j, "clock_overhead_ns", timing.overhead_ns);
 	json_end(j);
@@ -230,6 +270,8 @@ void bench_json_stats(struct json *j, const struct stats *st)
 	json_number(j, "p0", st->p0);
 	json_number(j, "p50", st->p50);
 	json_number(j, "p99", st->p99);
+	json_number(j, "p999", st->p999);
+	json_number(j, "p9999", st->p9999);
 	json_number(j, "mean", st->mean);
 	json_number(j, "max", st->max);
 }

@@ -16,7 +16,7 @@ struct numa {
 
 struct bench {
 	/* options */
-	long device;
+	long device, cpu; /* cpu: -1: not chosen */
 	int alloc; /* a mem_kind or ALLOC_ANY */
 	int mapping; /* a gdr_map_flags_t */
 	bool json, no_numa;

@@ -60,10 +60,10 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The smallest sample that at least p percent of all are not above. */
+/* The smallest sample that at least p of 10000 are not above. */
 static uint64_t nearest_rank(const uint64_t *sorted, size_t count, unsigned int p)
 {
-	size_t rank = (count * p + 99) / 100;
+	size_t rank = (count * p + 9999) / 10000;
 
 	return sorted[rank ? rank - 1 : 0];
 }
@@ -80,8 +80,10 @@ void stats_compute(struct stats *st, uint64_t *sample, size_t count, double scal
 	for (i = 0; i < count; i++)
 		sum += (double)sample[i];
 	st->p0 = (double)sample[0] * scale;
-	st->p50 = (double)nearest_rank(sample, count, 50) * scale;
-	st->p99 = (double)nearest_rank(sample, count, 99) * scale;
+	st->p50 = (double)nearest_rank(sample, count, 5000) * scale;
+	st->p99 = (double)nearest_rank(sample, count, 9900) * scale;
+	st->p999 = (double)nearest_rank(sample, count, 9990) * scale;
+	st->p9999 = (double)nearest_rank(sample, count, 9999) * scale;
 	st->max = (double)sample[count - 1] * scale;
 	st->mean = sum / (double)count * scale;
 }
@@ -89,7 +91,7 @@ void stats_compute(struct stats *st, uint64_t *sample, size_t count, double scal
 void stats_histogram(struct stats_bin *bin, size_t bins, const uint64_t *sample, size_t count,
 		     double scale)
 {
-	uint64_t low = sample[0], high = nearest_rank(sample, count, 99);
+	uint64_t low = sample[0], high = nearest_rank(sample, count, 9900);
 	double width = (double)(high - low) / (double)bins;
 	size_t i, at;
 

@@ -48,7 +48,7 @@ static inline uint64_t timing_ticks(void)
 
 struct stats {
 	size_t count;
-	double p0, p50, p99, max; /* nearest rank: always a value that was seen */
+	double p0, p50, p99, p999, p9999, max; /* nearest rank: always a value that was seen */
 	double mean;
 };
 

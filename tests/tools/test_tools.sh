@@ -297,7 +297,7 @@ fi
 
 # ---- copylat alone --------------------------------------------------------------------------------
 quick gdrcopy_copylat --sim "$sim" -s 5000
-check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){3}$' "$out")" -eq 28 ]
+check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){6}$' "$out")" -eq 28 ]
 quick gdrcopy_copylat --sim "$sim" -s 64 -c
 expect "copylat: -c" 0 'cuMemcpy, pageable +cuMemcpy, page-locked'
 check "copylat: -c: nine figures a row" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){9}$' "$out")" -eq 14 ]
@@ -342,7 +342,8 @@ import json, sys
 d = json.load(open(sys.argv[1]))
 rows = [r[w] for k in ("write", "read") for r in d[k] for w in r if w != "size"]
 assert len(rows) == 42
-assert all(0 < r["p0"] <= r["p50"] <= r["p99"] <= r["max"] for r in rows)
+order = "p0", "p50", "p99", "p999", "p9999", "max"
+assert all(0 < r[a] <= r[b] for r in rows for a, b in zip(order, order[1:]))
 assert all(r["iterations"] == 3 for r in rows)
 ' "$out"
 fi
@@ -365,7 +366,7 @@ done
 rows gdrcopy_pplat --sim "$sim" -t 3 -u 60 <<-'END'
 	-B and -T are printed||-s 64 -B 2 -T 0x20|0|^kernel: +2 blocks of 32 threads$
 	flags alone take one thread||-B 8 -T 1024|0|^kernel: +1 block of 1 thread$
-	flags alone|||0|^ +3( +[0-9.]+){5}$
+	flags alone|||0|^ +3( +[0-9.]+){7}$
 	-u 0||-s 64 -u 0|0|all data verified
 	GDRCopy's line||-s 64|0|^Round-trip latency per iteration is \(min\) [0-9.e+]+, \(median\) [0-9.e+]+ us$
 	where flags and data lie||-s 64|0|^data: +64 bytes each way in GPU memory$
@@ -547,6 +548,31 @@ if $cc -shared -fPIC -O1 -o "$tmp/numa_node.so" "$here/numa_node.c" -ldl >"$out"
 		expect "node: bound" 0 "^CPU: .*on the GPU's node 0\$"
 		quick NUMA_NODE=60 LD_PRELOAD="$tmp/numa_node.so" gdrcopy_copybw --sim "$sim" -s 64
 		expect "node: none such" 0 "^CPU: .*may not run on the GPU's node"
+	fi
+	# An affinity that was chosen stays: CPUs 0 and 1 as nodes 0 and 1.
+	if taskset -c 0,1 true 2>/dev/null; then
+		$cc -shared -fPIC -O1 -Wl,-soname,libnuma.so.1 -o "$tmp/two_nodes.so" "$here/numa_node.c" -ldl
+		while IFS='|' read -r cpus node arg words ran; do
+			# shellcheck disable=SC2086 # no argument, or one
+			quick NUMA_SHOW=1 NUMA_NODE="$node" LD_PRELOAD="$tmp/two_nodes.so" taskset -c "$cpus" \
+				gdrcopy_copylat --sim "$sim" -s 8 $arg
+			expect "node: given CPUs $cpus, GPU on $node $arg" 0 "^CPU: .*$words"
+			check "node: given CPUs $cpus, GPU on $node $arg: ran on $ran" \
+				[ "$(sed -n 's/^ran on CPU //p' "$out" | paste -sd,)" = "$ran" ]
+		done <<-'END'
+			0,1|0||on the GPU's node 0$|0
+			0,1|1||on the GPU's node 1$|1
+			1|1||on the GPU's node 1$|1
+			1|0||not bound to a node \(no CPU that this process was given is on the GPU's node\)|1
+			0,1|0|--no-numa|not bound to a node \(--no-numa\)|0,1
+			0,1|0|--cpu=1|on CPU 1 alone$|1
+		END
+		run taskset -c 0,1 gdrcopy_pplat --sim "$sim" --json --cpu 0 -t 3
+		expect "pplat: --cpu" 0 '"alone_on": 0'
+		run gdrcopy_copylat --sim "$sim" --cpu 1023
+		expect "copylat: --cpu: none such" 1 '' '--cpu 1023: this process may not run there: Invalid argument'
+	else
+		skip "node: given CPUs" "this machine has no two CPUs, or no taskset"
 	fi
 else
 	skip "node" "$cc cannot build the interposer"

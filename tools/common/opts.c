@@ -147,7 +147,7 @@ static void print_opt(char letter, const char *name, const char *arg, const char
 
 static const char *exit_text =
 	"Exit status:\n"
-	"  0  all right\n"
+	"  0  success\n"
 	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
 	"     not be written\n"
 	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
