@@ -152,7 +152,7 @@ demo:
 	@perf/demo.sh $(O) $(O)/sim
 
 # A directory that this Makefile has built in, and that holds nothing of the source.
-SOURCE_DIRS := .ci dev docs examples gdrdrv include packaging perf python rig scripts sim src tests tools
+SOURCE_DIRS := .ci .github dev docs examples gdrdrv include packaging perf python rig scripts sim src tests tools
 .PHONY: clean help
 clean:
 	$(needs_plain_path)

@@ -4,6 +4,7 @@
 # make demo: single copies beside CUDA's own, on the GPU if the CPU reaches its memory, else on the
 # stand-in. The first line names the one, and the reason. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
 set -u
+export LC_ALL=C # numbers are read and written
 
 if [ $# -ne 2 ]; then
 	echo "usage: $0 BUILD_DIR SIM_DIR" >&2

@@ -38,7 +38,7 @@ FULL_SCRIPTS := packages/run docs/browser
 
 # ---- check -----------------------------------------------------------------------------------------
 
-.PHONY: check check-ci check-full check-fresh check-kernel build-tests
+.PHONY: check check-ci check-full check-clients check-fresh check-kernel build-tests
 # Without the results of earlier runs, unless ADD is set.
 begin = @$(needs_plain_path)mkdir -p $(RESULTS) $(if $(ADD),,&& find $(RESULTS) -name '*.result' | \
 	while read -r f; do rm -f "$$f" "$${f%.result}.log"; done)
@@ -76,6 +76,10 @@ full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) cove
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
 	@$(needs_plain_path)scripts/check-fresh.sh --dir $(out)/fresh
+
+# UCX, Open MPI, NCCL and others with the library that is installed in PREFIX=, on a machine with GPUs.
+check-clients:
+	@tests/clients/run.sh '$(PREFIX)'
 
 # The driver in an emulated machine, its quick tier; tests/kernel/run.sh has more.
 check-kernel:

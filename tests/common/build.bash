@@ -3,6 +3,7 @@
 # What the tests of the build share: counting, TAP-like lines, the closing line. Sourced.
 # Arguments of every test here: BUILD_DIR SIM_DIR.
 set -u
+export LC_ALL=C # Turkish has no i between a and z
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck disable=SC2034 # for those who source it
 out=${1:?build directory}

@@ -231,7 +231,8 @@ void unit_temp_dir(char dir[UNIT_DIR])
 {
 	const char *in = getenv("TMPDIR");
 
-	ck_assert_int_lt(snprintf(dir, UNIT_DIR, "%s/barcopy-test.XXXXXX", in && *in ? in : "/tmp"), UNIT_DIR);
+	in = in && *in ? in : "/tmp";
+	ck_assert_int_lt(snprintf(dir, UNIT_DIR, "%s/barcopy-test.XXXXXX", in), UNIT_DIR);
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 }
 

@@ -19,6 +19,7 @@ err=$tmp/err
 hide='^$'
 
 # What the caller's shell has set must not decide a test.
+export LC_ALL=C
 unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP LD_PRELOAD
 unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
 
