@@ -178,7 +178,7 @@ typedef struct barcopy_handle_seg {
 int barcopy_copyv_to_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
 int barcopy_copyv_from_mappings(const barcopy_handle_seg_t *seg, size_t count, uint32_t flags);
 
-/** A threshold of barcopy_copy_options_t: the size from which the copy engine is faster. */
+/** A threshold of barcopy_copy_options_t: sizes from which the copy engine was measured faster. */
 #define BARCOPY_COPY_ENGINE_AUTO SIZE_MAX
 
 /** When the copy engine makes the large copies of one handle. Zeroes are the defaults: never. */
@@ -187,10 +187,13 @@ typedef struct barcopy_copy_options {
 	uint32_t flags;	    /**< 0 */
 	uint32_t reserved;  /**< 0 */
 	/** gdr_copy_from_mapping() of this many bytes and more uses the GPU's copy engine; 0:
-	 *  never; BARCOPY_COPY_ENGINE_AUTO: where the engine is faster, which the library measures
-	 *  once. The size is smaller for page-locked host memory than for pageable. */
+	 *  never; BARCOPY_COPY_ENGINE_AUTO: from 10 KiB on into pageable memory and from 7 KiB on
+	 *  into page-locked memory, where the engine was faster on an H200 and an H100 under
+	 *  Sapphire Rapids (PCIe 5.0); later where the end of a copy cannot be polled
+	 *  (docs/performance.md), and never over a coherent link. gdrcopy_copylat -E prints the
+	 *  sizes of another machine. */
 	size_t engine_read_min;
-	/** The same for gdr_copy_to_mapping(). AUTO: large copies from page-locked memory; never
+	/** The same for gdr_copy_to_mapping(). AUTO: from 320 KiB on from page-locked memory; never
 	 *  from pageable memory, as the mapping is faster at every size. */
 	size_t engine_write_min;
 } barcopy_copy_options_t;

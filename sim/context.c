@@ -107,6 +107,18 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	SIM_ENTER(SIM_NEED_INIT);
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_ok(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*flags = 0;
+	*active = primaries[dev] && primaries[dev]->alive;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	SIM_ENTER(SIM_NEED_INIT);
@@ -156,7 +168,6 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 	CUcontext made;
 	CUresult r;
 
-	(void)flags;
 	SIM_ENTER(SIM_NEED_INIT);
 	if (!ctx)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -165,6 +176,7 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 	made = context_new(dev, false);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	made->flags = flags;
 	r = push(made);
 	if (r == CUDA_SUCCESS)
 		*ctx = made;
@@ -221,6 +233,15 @@ CUresult cuCtxGetCurrent(CUcontext *ctx)
 }
 
 /* A destroyed context still has its device. */
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = sim_ctx()->flags;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetDevice(CUdevice *dev)
 {
 	SIM_ENTER(SIM_NEED_INIT);

@@ -70,6 +70,7 @@ struct CUstream_st {
 struct CUctx_st {
 	struct CUctx_st *next;
 	CUdevice dev;
+	unsigned int flags;
 	unsigned int primary_refs; /* 0 for a created one */
 	bool primary;
 	bool alive;

@@ -204,6 +204,10 @@ typedef enum CUstreamCaptureStatus_enum {
 #define CU_STREAM_LEGACY       ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD   ((CUstream)0x2)
 
+/* in the flags of a context */
+#define CU_CTX_SCHED_BLOCKING_SYNC 0x04u
+#define CU_CTX_SCHED_MASK	   0x07u
+
 /* initialisation, devices, contexts */
 CUresult cuInit(unsigned int flags);
 CUresult cuDriverGetVersion(int *version);
@@ -218,6 +222,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev);
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active);
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
 CUresult cuCtxDestroy_v2(CUcontext ctx);
 CUresult cuCtxPushCurrent_v2(CUcontext ctx);
@@ -225,6 +230,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx);
 CUresult cuCtxSetCurrent(CUcontext ctx);
 CUresult cuCtxGetCurrent(CUcontext *ctx);
 CUresult cuCtxGetDevice(CUdevice *dev);
+CUresult cuCtxGetFlags(unsigned int *flags);
 CUresult cuCtxSynchronize(void);
 
 /* memory */

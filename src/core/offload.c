@@ -22,6 +22,7 @@ struct gdri_offload {
 	struct gdri_cuda_engine *engine;
 	size_t read_min, write_min; /* as in the caller's options */
 	struct thresholds from, to; /* what they come to for the mapping */
+	enum gdri_engine_end end[2]; /* of copies with pageable and with page-locked memory */
 	const struct gdri_region *region;
 	const struct gdri_pin *pin;
 };
@@ -69,83 +70,29 @@ static void large(const struct gdri_copy_plan *plan, void *dst, const void *src,
 		gdri_copy_from(a->base, dst, src, size);
 }
 
-/* For reads, by device: from where the engine is ahead on this machine. */
-enum { DEVICES = 32, TRIALS = 6 };
-static struct thresholds known[DEVICES]; /* 0: not measured */
-GDRI_MUTEX(known_lock);
-
-void gdri_offload_know(int device, size_t any, size_t page_locked)
-{
-	pthread_mutex_lock(&known_lock);
-	known[device % DEVICES] = (struct thresholds){ any, page_locked };
-	pthread_mutex_unlock(&known_lock);
-}
-
-/* Nanoseconds of the fastest read; 0: the engine refuses. addr 0: by the mapping. */
-static uint64_t time_read(const struct gdri_offload *a, void *host, const void *map, uint64_t addr,
-			  bool locked)
-{
-	uint64_t best = UINT64_MAX;
-
-	for (int i = 0; i < TRIALS; i++) {
-		uint64_t start = gdri_now_ns(), ns;
-
-		if (!addr)
-			gdri_copy_from(a->base, host, map, TRIAL_SIZE);
-		else if (!gdri_cuda_engine_copy(a->engine, false, host, locked, addr, TRIAL_SIZE))
-			return 0;
-		ns = gdri_now_ns() - start;
-		best = ns < best ? ns : best;
-	}
-	return best ? best : 1;
-}
-
-/* The mapping's time grows with the size, the engine's hardly up to 8 KiB: where are they equal? */
-static size_t crossing(uint64_t map_ns, uint64_t engine_ns)
-{
-	double size = (double)TRIAL_SIZE * (double)engine_ns / (double)map_ns;
-
-	if (!engine_ns || size > GDRI_ENGINE_MOST)
-		return GDRI_ENGINE_MOST;
-	return size < GDRI_ENGINE_LEAST ? GDRI_ENGINE_LEAST : (size_t)size;
-}
-
-/* Some 150 us, once for each device of a process. False: the pin is shorter than a trial. */
-static bool measure(const struct gdri_offload *a, struct thresholds *t)
-{
-	const struct gdri_pin *pin = a->pin;
-	uint64_t low = a->region->low > pin->va ? a->region->low : pin->va;
-	const uint8_t *map = (const uint8_t *)pin->map + (low - pin->va);
-	void *locked = gdri_cuda_engine_scratch(a->engine, TRIAL_SIZE);
-	uint8_t pageable[TRIAL_SIZE];
-	uint64_t map_ns;
-
-	if (a->region->high < low + TRIAL_SIZE || pin->map_length < low - pin->va + TRIAL_SIZE ||
-	    gdri_region_verify(a->region, NULL, low, TRIAL_SIZE) != GDRI_VALID)
-		return false;
-	map_ns = time_read(a, pageable, map, 0, false);
-	t->any = crossing(map_ns, time_read(a, pageable, NULL, low, false));
-	t->page_locked = locked ? crossing(map_ns, time_read(a, locked, NULL, low, true)) : t->any;
-	return true;
-}
-
-static struct thresholds for_reads(const struct gdri_offload *a)
-{
-	struct thresholds t = { GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED };
-	int device = a->pin->device;
-
-	if (device < 0 || device >= DEVICES)
-		return t;
-	pthread_mutex_lock(&known_lock);
-	if (known[device].any || measure(a, &known[device]))
-		t = known[device];
-	pthread_mutex_unlock(&known_lock);
-	return t;
-}
+/*
+ * AUTO's sizes, from which the engine was ahead of the mapping on both of an H200 and an H100
+ * (docs/results/copybench-h200.json and -h100.json): pageable reads cross at 9.0 to 9.3 KiB, at 11 on
+ * another H200; page-locked ones at 6.3 to 6.8; writes from page-locked memory at 235 to 320. From
+ * pageable memory the engine never writes faster.
+ *
+ * Where the end is not polled it is seen 1.1 us later, and 11 us later in a program that chose
+ * blocking synchronisation (H200, 2026-11-22, reads of 512 B to 8 KiB). The lower two rows are
+ * computed: the times above with that added.
+ */
+#define KIB(n) ((size_t)(n) << 10)
+static const struct {
+	size_t read; /* into pageable memory, whose end is never polled */
+	size_t read_locked, write_locked;
+} sizes[] = {
+	[GDRI_ENGINE_POLLS] = { .read_locked = KIB(7), .write_locked = KIB(320) },
+	[GDRI_ENGINE_SPINS] = { KIB(10), KIB(8), KIB(384) },
+	[GDRI_ENGINE_SLEEPS] = { KIB(24), KIB(18), KIB(768) },
+};
 
 /*
  * A size holds for every kind of memory. AUTO: over a coherent link the CPU is taken to be faster,
- * unmeasured; writes are not measured here, as a trial would write to the caller's memory.
+ * unmeasured.
  */
 static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
 {
@@ -154,8 +101,9 @@ static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, 
 		return (struct thresholds){ SIZE_MAX, SIZE_MAX };
 	if (asked != BARCOPY_COPY_ENGINE_AUTO)
 		return (struct thresholds){ asked, asked };
-	return to ? (struct thresholds){ GDRI_ENGINE_MIN_TO, GDRI_ENGINE_MIN_TO_LOCKED }
-		  : for_reads(a);
+	if (to)
+		return (struct thresholds){ SIZE_MAX, sizes[a->end[true]].write_locked };
+	return (struct thresholds){ sizes[a->end[false]].read, sizes[a->end[true]].read_locked };
 }
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
@@ -207,7 +155,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 		free(a);
 		return rc;
 	}
-	gdri_cuda_engine_poll(a->engine);
+	gdri_cuda_engine_poll(a->engine, a->end);
 	*out = a;
 	return 0;
 }

@@ -160,11 +160,14 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);
 
-/* From now on copies of page-locked memory end by a polled word, if this driver can write one. */
-void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine);
+/* How the end of a copy is waited for: by a polled word, or by a synchronisation of either kind. */
+enum gdri_engine_end { GDRI_ENGINE_POLLS, GDRI_ENGINE_SPINS, GDRI_ENGINE_SLEEPS };
 
-/* Page-locked memory for one measurement at a time; NULL if the engine does not poll. */
-void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *engine, size_t size);
+/*
+ * From now on copies of page-locked memory end by a polled word, if this driver can write one.
+ * `end`: how those of pageable and of page-locked memory end.
+ */
+void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine, enum gdri_engine_end end[2]);
 
 /* ---- NVML ------------------------------------------------------------------------------------ */
 

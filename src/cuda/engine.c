@@ -4,7 +4,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/process.h"
@@ -15,16 +14,16 @@
  * takes 5.5 us for 512 B to 8 KiB; cuStreamSynchronize takes 6.6, and 16.5 in a program that chose
  * blocking synchronisation (H200, driver 580, 2026-11-22).
  *
- * Each device has a few pages of words, registered with its primary context; engines in other
+ * Each device has a page of words, registered with its primary context; engines in other
  * contexts synchronise. They are neither unregistered nor freed, as both may wait for every running
- * kernel. A reset of the context ends the registration, and the next engine makes another.
+ * kernel. A reset of the context ends the registration, and the next engine makes another. A forked
+ * child, which cannot use CUDA, has none.
  */
 enum {
 	DEVICES = 16,
 	WORDS = 64, /* concurrent copies; more of them synchronise */
 	WORD_STEP = 64, /* bytes from one word to the next */
-	NOTICE_BYTES = 16 << 10,
-	SCRATCH_AT = WORDS * WORD_STEP
+	NOTICE_BYTES = WORDS * WORD_STEP
 };
 
 /* A thread polls no longer than this, then synchronises. */
@@ -45,6 +44,7 @@ struct gdri_cuda_engine {
 	 * memory and a current context may end long before the handle.
 	 */
 	CUcontext ctx;
+	bool sleeps; /* cuStreamSynchronize does, in this context */
 	bool foreign; /* ctx is the program's and may end; memory in it: */
 	uint64_t known, buffer_id;
 	CUstream stream;
@@ -56,18 +56,22 @@ struct gdri_cuda_engine {
 static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 {
 	struct gdri_cuda_scope s;
+	unsigned int flags = 0;
+	int rc, active = 0;
 	CUdevice dev;
-	int rc = GDRI_CU(cuDeviceGet, &dev, m->device);
 
-	/* Is it the primary one? If this retain makes a context, the release ends it. */
-	if (!rc && m->context) {
+	rc = GDRI_CU(cuDeviceGet, &dev, m->device);
+	/* Is it the primary one? A retain of one that is not active would make it. */
+	if (!rc && m->context)
+		rc = GDRI_CU(cuDevicePrimaryCtxGetState, dev, &flags, &active);
+	if (!rc && active) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
-		e->foreign = e->ctx != m->context;
 		if (!rc)
 			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 	}
 	if (rc)
 		return rc;
+	e->foreign = m->context && e->ctx != m->context;
 	if (e->foreign) { /* not retained: the program decides when it ends */
 		e->ctx = m->context;
 		rc = gdri_cuda_enter(&s, e->ctx, -1);
@@ -78,6 +82,8 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m)
 		return rc;
 	rc = GDRI_CU(cuStreamCreate, &e->stream, CU_STREAM_NON_BLOCKING);
 	e->device = m->device;
+	e->sleeps = !gdri_cu.cuCtxGetFlags(&flags) &&
+		    (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
 	gdri_cuda_leave(&s);
 	return rc;
 }
@@ -105,7 +111,7 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	return rc;
 }
 
-void gdri_cuda_engine_poll(struct gdri_cuda_engine *e)
+static void use_notice(struct gdri_cuda_engine *e)
 {
 	struct gdri_cuda_scope s;
 	struct notice *n;
@@ -134,9 +140,11 @@ void gdri_cuda_engine_poll(struct gdri_cuda_engine *e)
 	gdri_cuda_leave(&s);
 }
 
-void *gdri_cuda_engine_scratch(struct gdri_cuda_engine *e, size_t size)
+void gdri_cuda_engine_poll(struct gdri_cuda_engine *e, enum gdri_engine_end end[2])
 {
-	return e->notice && size <= NOTICE_BYTES - SCRATCH_AT ? e->notice->page + SCRATCH_AT : NULL;
+	use_notice(e);
+	end[false] = e->sleeps ? GDRI_ENGINE_SLEEPS : GDRI_ENGINE_SPINS;
+	end[true] = e->notice ? GDRI_ENGINE_POLLS : end[false];
 }
 
 /* The number of a word that no other thread polls; -1: none is free. */
@@ -226,22 +234,16 @@ bool gdri_cuda_is_page_locked(const void *host)
 
 void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 {
-	CUcontext ctx;
+	struct gdri_cuda_scope s;
 
 	if (!e)
 		return;
+	gdri_cuda_relax(&s);
 	/* If the program's context has ended, so has the stream in it. */
-	if ((!e->foreign || gdri_cuda_has_buffer_id(e->known, e->buffer_id)) &&
-	    !gdri_cu.cuCtxPushCurrent_v2(e->ctx)) {
+	s.pushed = (!e->foreign || gdri_cuda_has_buffer_id(e->known, e->buffer_id)) &&
+		   !gdri_cu.cuCtxPushCurrent_v2(e->ctx);
+	if (s.pushed)
 		gdri_cu.cuStreamDestroy_v2(e->stream);
-		gdri_cu.cuCtxPopCurrent_v2(&ctx);
-	}
+	gdri_cuda_leave(&s);
 	free(e);
 }
-
-static void after_fork(void)
-{
-	memset(notices, 0, sizeof(notices));
-}
-
-GDRI_IN_CHILD(after_fork);

@@ -25,6 +25,7 @@ enum gdri_cuda_group {
 	X(cuDeviceGetAttribute, NEEDED) X(cuCtxGetCurrent, NEEDED) X(cuCtxGetDevice, NEEDED) \
 	X(cuCtxPushCurrent_v2, NEEDED) X(cuCtxPopCurrent_v2, NEEDED) \
 	X(cuDevicePrimaryCtxRetain, NEEDED) X(cuDevicePrimaryCtxRelease_v2, NEEDED) \
+	X(cuDevicePrimaryCtxGetState, NEEDED) X(cuCtxGetFlags, NEEDED) \
 	X(cuInit, NEEDED) X(cuDeviceGetCount, NEEDED) X(cuMemAlloc_v2, NEEDED) \
 	X(cuMemFree_v2, NEEDED) X(cuMemHostAlloc, NEEDED) X(cuMemFreeHost, NEEDED) \
 	X(cuMemHostGetDevicePointer_v2, NEEDED) \

@@ -13,6 +13,9 @@
 #include "cuda/private.h"
 #include "mapped.h"
 
+/* AUTO's sizes where the end of copies is polled. */
+enum { READ = 10 << 10, READ_LOCKED = 7 << 10, WRITE_LOCKED = 320 << 10 };
+
 static void engine_by_size(void)
 {
 	unsigned long modes;
@@ -33,16 +36,18 @@ static void engine_by_size(void)
 	both_ways(1000, SIZE - 1000 - 2);
 	check_counts(5, 0);
 	start_counts();
-	/* AUTO with pageable memory: reads from the known size on, writes never. */
-	gdri_offload_know(0, GDRI_ENGINE_MIN_FROM, GDRI_ENGINE_MIN_FROM_LOCKED);
+	/* AUTO with pageable memory: large reads, and never writes. */
 	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
 	check_counts(0, 0);
-	both_ways(9, GDRI_ENGINE_MIN_FROM - 1);
+	both_ways(9, READ - 1);
 	check_counts(0, 0);
-	both_ways(9, GDRI_ENGINE_MIN_FROM);
+	both_ways(9, READ);
 	check_counts(1, 0);
 	start_counts();
+	/* The stream ends in the mode that copies have. */
+	modes = cuda_hooks.calls("cuThreadExchangeStreamCaptureMode");
 	OK(barcopy_set_copy_options(h, NULL));
+	ck_assert_uint_eq(cuda_hooks.calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
 	both_ways(9, BIG);
 	check_counts(0, 0);
 }
@@ -69,25 +74,22 @@ static void by_engine(int line, uint8_t *host, size_t size, uint64_t copies,
 /* AUTO knows page-locked memory, and asks CUDA only where the answer decides. */
 static void automatic(void)
 {
-	enum { KNOWN = GDRI_ENGINE_MIN_FROM, LOCKED = GDRI_ENGINE_MIN_FROM_LOCKED };
-	enum { WRITES = GDRI_ENGINE_MIN_TO_LOCKED };
 	static uint8_t pageable[BIG], registered[BIG + 4096] __attribute__((aligned(4096)));
 	uint8_t *locked = standin_host_alloc(BIG, 0);
 	CUdeviceptr managed;
 
 	CU(cuda.cuMemHostRegister_v2(registered, BIG, 0));
 	CU(cuda.cuMemAllocManaged(&managed, 65536, 1));
-	gdri_offload_know(0, KNOWN, LOCKED);
 	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
-	BY_ENGINE(pageable, LOCKED - 1, 0, 0);
-	BY_ENGINE(locked, LOCKED - 1, 0, 0);
-	BY_ENGINE(pageable, LOCKED, 0, 1);
-	BY_ENGINE(locked, LOCKED, 1, 1);
-	BY_ENGINE(registered + 100, LOCKED, 1, 1);
-	BY_ENGINE((uint8_t *)(uintptr_t)managed, LOCKED, 0, 1);
-	BY_ENGINE(pageable, KNOWN, 1, 1);
-	BY_ENGINE(locked, WRITES - 1, 1, 1);
-	BY_ENGINE(locked, WRITES, 2, 3);
+	BY_ENGINE(pageable, READ_LOCKED - 1, 0, 0);
+	BY_ENGINE(locked, READ_LOCKED - 1, 0, 0);
+	BY_ENGINE(pageable, READ_LOCKED, 0, 1);
+	BY_ENGINE(locked, READ_LOCKED, 1, 1);
+	BY_ENGINE(registered + 100, READ_LOCKED, 1, 1);
+	BY_ENGINE((uint8_t *)(uintptr_t)managed, READ_LOCKED, 0, 1);
+	BY_ENGINE(pageable, READ, 1, 1);
+	BY_ENGINE(locked, WRITE_LOCKED - 1, 1, 1);
+	BY_ENGINE(locked, WRITE_LOCKED, 2, 3);
 	BY_ENGINE(registered, BIG, 2, 3);
 	BY_ENGINE(pageable, BIG, 1, 3);
 	/* Memory that CUDA gives no answer about is treated as pageable. */
@@ -101,34 +103,92 @@ static void automatic(void)
 }
 
 /*
- * AUTO is measured when options meet a mapping, once: not by the next handle, not in a copy. Where
- * the driver cannot write words, copies end as they did.
+ * The sizes of engines whose copies end by a synchronisation, in a context that spins there and in
+ * one that sleeps: `read` and `read_locked` bytes. Setting options copies nothing.
  */
-static void measured(void)
+static void synchronized_sizes(CUcontext ctx, size_t read, size_t read_locked, size_t write_locked)
 {
-	unsigned long reads = cuda_hooks.calls("cuMemcpyDtoHAsync"), waits;
+	unsigned long reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
+	unsigned long written = cuda_hooks.calls("cuStreamWriteValue32");
+	const struct {
+		size_t size;
+		bool locked, write;
+	} rows[] = { { read, false, false },
+		     { read_locked, true, false },
+		     { write_locked, true, true } };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = BARCOPY_COPY_ENGINE_AUTO,
+				     .engine_write_min = BARCOPY_COPY_ENGINE_AUTO };
+	static uint8_t pageable[BIG];
+	CUdeviceptr memory;
+	gdr_mh_t other;
+	uint8_t *locked;
+	void *map;
+
+	CU(cuda.cuCtxSetCurrent(ctx));
+	locked = standin_host_alloc(BIG, 0);
+	CU(cuda.cuMemAlloc_v2(&memory, BIG));
+	OK(gdr_pin_buffer_v2(g, memory, BIG, 0, &other));
+	OK(gdr_map(g, other, &map, BIG));
+	OK(barcopy_set_copy_options(other, &o));
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
+	for (size_t i = 0; i < COUNT(rows); i++)
+		for (size_t below = 0; below < 2; below++) {
+			uint8_t *host = rows[i].locked ? locked : pageable;
+			uint64_t before = stats_of(g).engine_copies;
+
+			if (rows[i].write)
+				OK(gdr_copy_to_mapping(other, map, host, rows[i].size - below));
+			else
+				OK(gdr_copy_from_mapping(other, host, map, rows[i].size - below));
+			ck_assert_msg(stats_of(g).engine_copies - before == !below,
+				      "row %zu, %zu below", i, below);
+		}
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamWriteValue32"), written);
+	OK(gdr_unpin_buffer(g, other));
+}
+
+static void without_polled_words(void)
+{
+	CUcontext own, sleeps;
+
+	CU(cuda.cuCtxCreate_v2(&own, 0, 0));
+	CU(cuda.cuCtxCreate_v2(&sleeps, CU_CTX_SCHED_BLOCKING_SYNC, 0));
+	synchronized_sizes(own, 10 << 10, 8 << 10, 384 << 10);
+	synchronized_sizes(sleeps, 24 << 10, 18 << 10, 768 << 10);
+	gdri_cu.cuStreamWriteValue32_v2 = NULL; /* an older driver */
+	synchronized_sizes(standin_primary(0), 10 << 10, 8 << 10, 384 << 10);
+}
+
+/* A mapping of a coherent link is the CPU's at every size, unless the caller gives one. */
+static void coherent_link(void)
+{
+	gdr_info_v2_t info;
+
+	OK(gdr_get_info_v2(g, h, &info));
+	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_CACHING);
+	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
+	both_ways(9, BIG);
+	BY_ENGINE(standin_host_alloc(BIG, 0), BIG, 0, 0);
+	OK(set(4096, 4096));
+	both_ways(9, BIG);
+	check_counts(2, 0);
+}
+
+/* A refused write of the word: the copy ends by a synchronisation. */
+static void refused_word(void)
+{
+	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
 	uint8_t *locked = standin_host_alloc(BIG, 0);
 
-	OK(gdr_unmap(g, h, p, SIZE));
-	OK(set(BARCOPY_COPY_ENGINE_AUTO, 0));
-	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
-	map_now();
-	ck_assert_uint_gt(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
-	reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
 	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
-	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
-	/* Whatever was measured: never below LEAST, always from MOST on. */
-	BY_ENGINE(locked, GDRI_ENGINE_LEAST - 1, 0, 0);
-	BY_ENGINE(locked, GDRI_ENGINE_MOST, 2, 3);
-	waits = cuda_hooks.calls("cuStreamSynchronize");
-	BY_ENGINE(locked, GDRI_ENGINE_MOST, 2, 3);
-	if (cuda_hooks.calls("cuStreamWriteValue32"))
-		ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
+	BY_ENGINE(locked, BIG, 2, 3);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
 	cuda_hooks.set_fail("cuStreamWriteValue32:*=801");
-	BY_ENGINE(locked, GDRI_ENGINE_MOST, 2, 3);
+	BY_ENGINE(locked, BIG, 2, 3);
 	cuda_hooks.set_fail(NULL);
 	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 2);
-	check_counts(6, 0);
+	check_counts(4, 0);
 }
 
 /* The words that streams were to write, and the call that does it. */
@@ -375,6 +435,26 @@ static void context_gone(void)
 	OK(gdr_unpin_buffer(g, other));
 }
 
+/* An engine in a context of the program's makes no other context. */
+static void no_other_context(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
+	unsigned long contexts;
+	CUdeviceptr memory;
+	CUcontext own;
+
+	standin_load();
+	CU(cuda.cuInit(0));
+	CU(cuda.cuCtxCreate_v2(&own, 0, 0));
+	memory = standin_alloc(65536);
+	g = open_any();
+	OK(gdr_pin_buffer_v2(g, memory, 65536, 0, &h));
+	contexts = standin_contexts();
+	OK(barcopy_set_copy_options(h, &o));
+	ck_assert_uint_eq(standin_contexts(), contexts);
+	end();
+}
+
 /* The engine does not write a read-only range either. */
 static void read_only_ranges(void)
 {
@@ -456,7 +536,10 @@ static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
 	{ "AUTO where copies take time", automatic, "GDRSIM_ASYNC_DELAY_US=20" },
-	{ "AUTO is measured", measured, "" },
+	{ "AUTO without polled words", without_polled_words, "" },
+	{ "AUTO over a coherent link", coherent_link,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1" },
+	{ "a word is refused", refused_word, "" },
 	{ "a word of its own", polled_words, "GDRSIM_DEVICES=2" },
 	{ "beside the legacy stream", beside_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
@@ -467,6 +550,8 @@ static const struct unit_test tests[] = {
 	{ "freed memory", freed_memory, "" },
 	{ "memory freed before the unpin", freed_before_the_unpin, "" },
 	{ "a context of the program's has gone", context_gone, "" },
+	{ "no context beside the program's", no_other_context,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030", .bare = true },
 	{ "read-only ranges", read_only_ranges, "" },
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },
