@@ -9,6 +9,9 @@
  *   the last descriptor is closed; the inode number, unique meanwhile, identifies the pipe.
  * - A range that may not be mapped gets a pipe without the hook. (The real errno is 524.)
  *
+ * nv_dma_buf_mmap() of 580.65.06 to 595.45.04 ends its loop over the objects after the first one:
+ * mmap succeeds, and what lies in other objects has no pages. 575.64.05 has no mmap.
+ *
  * Like the real one (nv-dmabuf.c), it holds the memory until the last descriptor and the last
  * mapping are gone, in whatever process: both keep an open file description, whose lock object.c
  * finds. Maps take BAR1 in 64 KiB pages, counted from this process's list of mappings.
@@ -33,6 +36,7 @@ struct dmabuf {
 	ino_t ino;
 	bool mappable;
 	size_t size;
+	size_t first; /* bytes of the first memory object */
 	unsigned int n_pieces;
 	struct sim_piece pieces[];
 };
@@ -87,7 +91,8 @@ static struct dmabuf *dmabuf_new(const struct sim_piece *pieces, unsigned int n)
 	return buf;
 }
 
-CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool mappable, int *fd)
+CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, size_t first,
+			   bool mappable, int *fd)
 {
 	struct dmabuf *buf;
 	struct stat st;
@@ -96,7 +101,7 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool 
 	sim_dmabuf_sweep();
 	if (mappable)
 		sim_hook_mmap();
-	if (mappable && n == 1 && pieces[0].offset == 0) {
+	if (mappable && n == 1 && pieces[0].offset == 0 && first == pieces[0].size) {
 		*fd = sim_obj_export(pieces[0].obj, open);
 		return *fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 	}
@@ -112,6 +117,7 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool 
 	buf->dev = st.st_dev;
 	buf->ino = st.st_ino;
 	buf->mappable = mappable;
+	buf->first = first;
 	dmabufs = buf;
 	*fd = ends[0];
 	return CUDA_SUCCESS;
@@ -250,9 +256,30 @@ static bool map_pieces(const struct sim_piece *pieces, int n, char *at, int prot
 	return true;
 }
 
-static void *map_dmabuf(void *addr, size_t len, int prot, int flags, int fd, int64_t off)
+/* Pages that do not exist: SIGBUS. */
+static bool map_hole(void *at, size_t len, int prot)
+{
+	int fd = memfd_create("gdrsim-hole", MFD_CLOEXEC);
+	void *map = fd < 0 ? MAP_FAILED : mmap(at, len, prot, MAP_SHARED | MAP_FIXED, fd, 0);
+
+	if (fd >= 0)
+		close(fd);
+	return map != MAP_FAILED;
+}
+
+static bool first_object_alone(void)
+{
+	int version = sim_driver_version();
+
+	return sim_env("GDRSIM_DMABUF_FIRST", version >= 13000 && version < 13030) != 0;
+}
+
+/* buf: NULL for a descriptor of one whole object. */
+static void *map_dmabuf(const struct dmabuf *buf, void *addr, size_t len, int prot, int flags,
+			int fd, int64_t off)
 {
 	static struct sim_piece pieces[SIM_MAX_PIECES]; /* under the lock */
+	size_t has;
 	void *at;
 	int n;
 
@@ -268,7 +295,16 @@ static void *map_dmabuf(void *addr, size_t len, int prot, int flags, int fd, int
 		return MAP_FAILED;
 	at = mmap(addr, len, PROT_NONE,
 		  MAP_PRIVATE | MAP_ANONYMOUS | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)), -1, 0);
-	if (at != MAP_FAILED && !map_pieces(pieces, n, at, prot)) {
+	if (at == MAP_FAILED)
+		return at;
+	has = len;
+	if (buf && first_object_alone()) {
+		has = (size_t)off < buf->first ? buf->first - (size_t)off : 0;
+		has = has < len ? has : len;
+		n = has ? sim_dmabuf_pieces(fd, (size_t)off, has, pieces, SIM_MAX_PIECES) : 0;
+	}
+	if (!map_pieces(pieces, n, at, prot) ||
+	    (has < len && !map_hole((char *)at + has, len - has, prot))) {
 		int err = errno;
 
 		munmap(at, len);
@@ -291,7 +327,7 @@ bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t
 	ours = buf ? buf->mappable : sim_obj_by_fd(fd) != NULL;
 	sim_rm_own(true);
 	if (ours)
-		*out = map_dmabuf(addr, len, prot, flags, fd, off);
+		*out = map_dmabuf(buf, addr, len, prot, flags, fd, off);
 	sim_rm_own(false);
 	pthread_mutex_unlock(&sim.lock);
 	return ours;

@@ -117,6 +117,7 @@ static CUresult export_range(sim_addr ptr, size_t size, bool pcie, int *fd)
 {
 	static struct sim_piece pieces[SIM_MAX_PIECES]; /* under the lock */
 	const struct sim_alloc *alloc = sim_find_in(ptr, size);
+	size_t first, object;
 	int exported = -1;
 	unsigned int n;
 	CUresult r;
@@ -127,7 +128,11 @@ static CUresult export_range(sim_addr ptr, size_t size, bool pcie, int *fd)
 				  &exported);
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = sim_dmabuf_create(pieces, n, mappable(), fd);
+	first = pieces[0].size;
+	object = object_size(alloc);
+	if (object && object - pieces[0].offset % object < first)
+		first = object - pieces[0].offset % object;
+	r = sim_dmabuf_create(pieces, n, first, mappable(), fd);
 	if (r != CUDA_SUCCESS && exported >= 0)
 		close(exported);
 	else if (exported >= 0)

@@ -232,7 +232,8 @@ struct sim_piece {
 	size_t size;
 };
 
-CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, bool mappable, int *fd);
+CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, size_t first,
+			   bool mappable, int *fd);
 /* The pieces of a part of the dma-buf of fd: how many, or -EBADF, -EINVAL. */
 int sim_dmabuf_pieces(int fd, size_t off, size_t size, struct sim_piece *out, unsigned int room);
 void sim_dmabuf_sweep(void); /* releases what closed descriptors held */

@@ -2,7 +2,9 @@
 /*
  * The dmabuf backend: maps a dma-buf, which CUDA exports or another process has passed on. CUDA
  * 13.3 and newer allow that mmap, as does a GPU without a frame buffer; driver 580 (CUDA 13.0) on
- * an H200 refuses it with errno 524 (2026-11-20). A trial map at the pin decides.
+ * an H200 refuses it with errno 524 (2026-11-20). Where 580.65.06 to 595.45.04 allow it, they map
+ * the buffer's first memory object alone (nv_dma_buf_mmap() of open-gpu-kernel-modules), and mmap
+ * succeeds. A trial map at the pin decides.
  */
 #include <fcntl.h>
 #include <string.h>

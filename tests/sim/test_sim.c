@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -395,6 +396,43 @@ static void map(void)
 	CU(cuMemAddressFree(ptr, 4 * GRANULE));
 }
 
+static struct {
+	const char *driver;
+	int other; /* the signal of an access to another object than the first */
+} first_objects[] = {
+	{ "13000", SIGBUS },
+	{ "13020", SIGBUS },
+	{ "12090", 0 },
+	{ "13030", 0 },
+};
+
+/* Three objects; a mapping begins in the first one, then in the second. */
+static void first_object(void)
+{
+	CUdeviceptr ptr;
+	char *map;
+	int fd;
+
+	setenv("GDRSIM_DRIVER_VERSION", first_objects[unit_row].driver, 1);
+	context_of(0);
+	CU(cuMemAddressReserve(&ptr, 3 * GRANULE, 0, 0, 0));
+	for (size_t i = 0; i < 3; i++)
+		CU(cuMemMap(ptr + i * GRANULE, GRANULE, 0, created(GRANULE, 0), 0));
+	CU(access_by(CU_MEM_LOCATION_TYPE_DEVICE, ptr, 3 * GRANULE));
+	CU(cuMemsetD8_v2(ptr, 0x5a, 3 * GRANULE));
+	for (size_t from = 0; from < 2; from++) {
+		CU(dmabuf(&fd, ptr, 3 * GRANULE, 0));
+		map = mmap(NULL, (3 - from) * GRANULE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			   (off_t)(from * GRANULE));
+		ck_assert_ptr_ne(map, MAP_FAILED);
+		ck_assert_int_eq(unit_touch(map, false), from ? first_objects[unit_row].other : 0);
+		ck_assert_int_eq(unit_touch(map + GRANULE, false), first_objects[unit_row].other);
+		ck_assert_int_eq(unit_touch(map + GRANULE, true), first_objects[unit_row].other);
+		ck_assert_int_eq(munmap(map, (3 - from) * GRANULE), 0);
+		close(fd);
+	}
+}
+
 static void chunks(void)
 {
 	CUmemGenericAllocationHandle handles[3], handle;
@@ -522,6 +560,8 @@ static const struct unit_test tests[] = {
 	{ "managed memory, pools", managed_and_pool, "" },
 	{ "dma-bufs", dmabufs, "GDRSIM_DEVICES=2" },
 	{ "mapped dma-bufs", mapped_dmabufs, "GDRSIM_DMABUF_MMAP=1 GDRSIM_BAR1_MIB=8" },
+	{ "a mapping of the first object", first_object, "GDRSIM_DMABUF_MMAP=1",
+	  .rows = COUNT(first_objects) },
 	{ "VMM: map", map, "" },
 	{ "VMM: chunks", chunks, "" },
 	{ "captures", captures, "" },

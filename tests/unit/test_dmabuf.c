@@ -168,6 +168,25 @@ static void short_buffer(void)
 	wrap_reset();
 }
 
+/* A driver that maps the first memory object alone: what lies in one object is served. */
+static void first_object(void)
+{
+	gdr_mh_t h = { 77 };
+	void *map;
+
+	resources_note();
+	FAILS_WITH(ENOTSUP, "whole range", gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h));
+	FAILS_WITH(ENOTSUP, "whole range",
+		   gdr_pin_buffer_v2(g, v.ptr + v.chunk - 65536, 2 * 65536, 0, &h));
+	ck_assert_uint_eq(h.h, 77);
+	ck_assert_ptr_null(resources_changed());
+	for (size_t i = 0; i < 3; i++) {
+		OK(gdr_pin_buffer_v2(g, v.ptr + i * v.chunk, v.chunk, 0, &h));
+		OK(gdr_map(g, h, &map, v.chunk));
+		check_bytes(h, map, v.ptr + i * v.chunk, v.ptr + (i + 1) * v.chunk - 100, 100);
+	}
+}
+
 static void cuda_refuses(void)
 {
 	static const struct {
@@ -261,6 +280,8 @@ static const struct unit_test tests[] = {
 	{ "attributes of a handle", handle_attributes, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
 	{ "a buffer that is too short (L16)", short_buffer, CUDA_13_3 },
+	{ "the first memory object alone is mapped (L16)", first_object,
+	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
 	{ "CUDA refuses", cuda_refuses, CUDA_13_3 },
 	{ "every error of a map", map_error_paths, CUDA_13_3 },
 	{ "nothing unmapped that was not mapped (L6)", no_unmap_of_nothing, CUDA_13_3 },
