@@ -153,6 +153,8 @@ int barcopy_copyv_to_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, siz
  * set (measured: 8 and 8), so flags that are read together should lie at odd multiples of 64 bytes
  * from each other: 16 then take one round trip of the link, and two at even multiples.
  * docs/performance.md has figures.
+ *
+ * Needs up to 12 KiB of the caller's stack: a signal handler's may be smaller.
  * @return as barcopy_copyv_to_mapping(), but a read-only range is no error
  */
 int barcopy_copyv_from_mapping(gdr_mh_t handle, const barcopy_copy_seg_t *seg, size_t count,

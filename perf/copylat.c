@@ -29,7 +29,8 @@ static const struct opt options[] = {
 		    "with page-locked host memory"),
 	OPTION_FLAG('E', "engine", &opt.engine,
 		    "let the GPU's copy engine do the copies that it does faster\n"
-		    "(BARCOPY_COPY_ENGINE_AUTO), from page-locked host memory"),
+		    "(BARCOPY_COPY_ENGINE_AUTO), from page-locked host memory;\n"
+		    "then find the sizes from which it is faster here"),
 	OPTION_FLAG('C', "cold", &opt.cold,
 		    "let CUDA overwrite the range before each copy, so that the\n"
 		    "CPU's caches have none of it; for cached mappings only"),
@@ -241,6 +242,78 @@ static void print_for_ucx(const struct state *s)
 	       mib_s[READ], mib_s[WRITE], s->us[READ][0], s->us[WRITE][0]);
 }
 
+/* The median of some copies of that size, by the engine alone or by the mapping alone. */
+static double median(struct state *s, enum direction dir, uint8_t *host, size_t size, bool engine)
+{
+	const barcopy_copy_options_t all = { .struct_size = sizeof(all),
+					     .engine_read_min = 1,
+					     .engine_write_min = 1 };
+	enum { COPIES = 51 };
+	struct stats st;
+	int rc = barcopy_set_copy_options(s->b.buf.mh, engine ? &all : NULL);
+
+	if (!rc)
+		rc = dir == WRITE ? timed_loop(s, WRITE, true, host, size, COPIES)
+				  : timed_loop(s, READ, true, host, size, COPIES);
+	if (rc)
+		tool_fail("--engine: %s", lib_error_text(rc));
+	stats_compute(&st, s->sample, COPIES, timing.ns_per_tick / 1000);
+	return st.p50;
+}
+
+/*
+ * From which size on the engine is faster: the first of three in a row, four to each power of two.
+ * 0: none up to the largest copy.
+ */
+static size_t crossing(struct state *s, enum direction dir, uint8_t *host)
+{
+	size_t first = 0;
+	int faster = 0;
+
+	for (size_t step = 256; step < opt.size; step *= 2)
+		for (size_t size = 4 * step; size < 8 * step && size <= opt.size; size += step) {
+			bool now = median(s, dir, host, size, true) <
+				   median(s, dir, host, size, false);
+
+			faster = now ? faster + 1 : 0;
+			if (faster == 1)
+				first = size;
+			if (faster == 3)
+				return first;
+		}
+	return 0;
+}
+
+/* This machine's sizes for barcopy_copy_options_t. */
+static void find_crossings(struct state *s, struct json *j)
+{
+	if (s->b.json)
+		json_object(j, "engine_faster_from");
+	else
+		printf("\nthe copy engine is faster from these sizes on "
+		       "(barcopy_copy_options_t):\n");
+	for (int dir = 0; dir < DIRECTIONS; dir++)
+		for (int pinned = 0; pinned < 2; pinned++) {
+			char name[64];
+			size_t from;
+
+			if (!(dir == WRITE ? opt.writes : opt.reads))
+				continue;
+			from = crossing(s, (enum direction)dir, pinned ? s->pinned : s->test.host);
+			snprintf(name, sizeof(name), "engine_%s_min, %s",
+				 dir == WRITE ? "write" : "read",
+				 pinned ? "page-locked" : "pageable");
+			if (s->b.json)
+				json_uint(j, name, from);
+			else if (from)
+				printf("%-30s %9zu\n", name, from);
+			else
+				printf("%-30s %9s\n", name, "none");
+		}
+	if (s->b.json)
+		json_end(j);
+}
+
 static void set_up(struct state *s)
 {
 	const barcopy_copy_options_t engine = { .struct_size = sizeof(engine),
@@ -291,6 +364,8 @@ int main(int argc, char **argv)
 	rc = run_direction(&s, WRITE, &j);
 	if (!rc)
 		rc = run_direction(&s, READ, &j);
+	if (opt.engine && !rc)
+		find_crossings(&s, &j);
 	if (!s.b.json && !rc)
 		print_for_ucx(&s);
 	if (s.pinned)

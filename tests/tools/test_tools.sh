@@ -320,6 +320,10 @@ for args in "-s 32K" "-s 64K -r 0" "-s 64K -w 0" "-s 64K -E"; do
 	run gdrcopy_copylat --sim "$sim" -w 3 -r 3 $args
 	check "copylat: $args: nothing for UCX" sh -c "! grep -q UCX_ '$out'"
 done
+quick gdrcopy_copylat --sim "$sim" -s 16K -E
+check "copylat: -E: a size for each kind of copy" [ "$(grep -Ec '^engine_(read|write)_min, page(able|-locked) +([0-9]+|none)$' "$out")" -eq 4 ]
+run gdrcopy_copylat --sim "$sim" -s 16K -w 0 -r 3 -E --json
+expect "copylat: -E --json" 0 '"engine_read_min, pageable": [0-9]+'
 # -C as GDRCopy has it: CUDA writes the range before each timed copy; for cached mappings alone
 quick gdrcopy_copylat --sim "$sim" -s 64 -C
 expect "copylat: -C without a cached mapping" 2 '' 'cannot run here: -C needs a cached mapping, this one is Write Combining; '
