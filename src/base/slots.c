@@ -43,6 +43,7 @@ struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 	pthread_mutex_lock(&table->lock);
 	if (!table->count) {
 		table->object_size = (object_size + 63) & ~(size_t)63;
+		table->tag = atomic_load_explicit(&gdri_process_page, memory_order_relaxed);
 		table->init = init;
 	}
 	if (table->first_free || !add_chunk_locked(table)) {
@@ -51,7 +52,7 @@ struct gdri_slot *gdri_slots_new(struct gdri_slots *table, size_t object_size,
 	}
 	pthread_mutex_unlock(&table->lock);
 	/* New, or used before the fork by the parent process, one of whose threads may hold its lock. */
-	if (slot && table->init && !gdri_slot_is_own(slot)) {
+	if (slot && table->init && !gdri_slot_is_own(table, slot)) {
 		table->init(slot);
 		atomic_store_explicit(&slot->owner, gdri_process_tag(), memory_order_relaxed);
 	}
@@ -87,7 +88,7 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 	uint32_t count = atomic_load_explicit(&table->count, memory_order_acquire);
 
 	for (uint32_t i = 0; i < count; i++)
-		if (gdri_slot_is_own(gdri_slot_at(table, i)))
+		if (gdri_slot_is_own(table, gdri_slot_at(table, i)))
 			fn(gdri_slot_at(table, i), arg);
 }
 
@@ -100,7 +101,7 @@ int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)
 {
 	struct gdri_slot *slot = gdri_slots_find(table, name);
 
-	if (slot && !gdri_slot_is_own(slot))
+	if (slot && !gdri_slot_is_own(table, slot))
 		return gdri_fail(EACCES, "0x%" PRIx64 " is %s of the parent process", name, what);
 	return gdri_fail(EINVAL, "0x%" PRIx64 " is not %s", name, what);
 }

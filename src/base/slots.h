@@ -28,14 +28,18 @@ struct gdri_slot {
 	_Atomic uint32_t owner; /* gdri_process_tag() of init or gdri_slot_publish(); 0: neither */
 };
 
-/* All zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes), so tables lie in .bss. */
+/*
+ * All zeroes are an empty table (PTHREAD_MUTEX_INITIALIZER is zeroes), so tables lie in .bss. What
+ * finds the first objects lies in one cache line, which a call with cold caches waits for.
+ */
 struct gdri_slots {
-	pthread_mutex_t lock; /* guards what follows, but chunk pointers are read without it */
-	size_t object_size; /* a multiple of 64; constant once there is a chunk, and so is init */
-	void (*init)(struct gdri_slot *slot); /* or NULL */
+	_Alignas(64) size_t object_size; /* a multiple of 64; constant once there is a chunk */
+	const _Atomic uint32_t *tag; /* gdri_process_page, likewise */
+	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS]; /* read without the lock */
+	pthread_mutex_t lock; /* guards what follows, and the writing of the above */
+	void (*init)(struct gdri_slot *slot); /* or NULL; constant as well */
 	uint32_t first_free; /* index + 1, or 0 */
 	_Atomic uint32_t count; /* objects made; read without the lock */
-	_Atomic(char *) chunks[GDRI_SLOTS_CHUNKS];
 };
 
 /*
@@ -111,9 +115,10 @@ static inline struct gdri_slot *gdri_slots_find(struct gdri_slots *table, uint64
 	return slot && gdri_slot_is(slot, name) ? slot : NULL;
 }
 
-static inline bool gdri_slot_is_own(const struct gdri_slot *slot)
+static inline bool gdri_slot_is_own(const struct gdri_slots *table, const struct gdri_slot *slot)
 {
-	return atomic_load_explicit(&slot->owner, memory_order_relaxed) == gdri_process_tag();
+	return atomic_load_explicit(&slot->owner, memory_order_relaxed) ==
+	       atomic_load_explicit(table->tag, memory_order_relaxed);
 }
 
 /* As gdri_slots_find(), but no object of the parent process: its locks may be held for ever. */
@@ -121,7 +126,7 @@ static inline struct gdri_slot *gdri_slots_find_own(struct gdri_slots *table, ui
 {
 	struct gdri_slot *slot = gdri_slots_find(table, name);
 
-	return __builtin_expect(slot && gdri_slot_is_own(slot), 1) ? slot : NULL;
+	return __builtin_expect(slot && gdri_slot_is_own(table, slot), 1) ? slot : NULL;
 }
 
 #endif

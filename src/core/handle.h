@@ -71,7 +71,7 @@ gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 	w->plan = atomic_load_explicit(&handle->plan, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
 	w->counters = NULL;
-	return __builtin_expect(w->plan && gdri_slot_is_own(slot), 1);
+	return __builtin_expect(w->plan && gdri_slot_is_own(&gdri_handles, slot), 1);
 }
 
 /* Slow path: also finds a handle whose copies are counted; otherwise -errno, with the reason. */
