@@ -17,6 +17,7 @@ static void init_cache(struct gdri_slot *slot)
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->releasing, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
 }
 
@@ -207,8 +208,8 @@ static void end_locked(struct gdri_cache *cache)
 		sched_yield();
 	/* Regions in use are unpinned too. Their entries stay until the last put. */
 	while ((e = TAILQ_FIRST(&cache->regions))) {
-		gdri_cache_close_locked(cache, e);
 		gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+		gdri_cache_close_locked(cache, e); /* unless the kill has released it */
 	}
 	gdri_cache_unlock(cache);
 	unlink_cache(cache);
@@ -220,7 +221,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)
 	const struct gdri_entry *e;
 	bool ended, used = false;
 
-	gdri_cache_lock(cache);
+	(void)gdri_cache_lock_quiet(cache);
 	ended = !gdri_slot_is(&cache->slot, name);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		used |= gdri_entry_has_users(e);
@@ -240,7 +241,7 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 	for (; cache; cache = next) {
 		next = LIST_NEXT(cache, link);
 		if (cache->keeps == keeps) {
-			gdri_cache_lock(cache);
+			(void)gdri_cache_lock_quiet(cache);
 			end_locked(cache);
 		}
 	}

@@ -34,8 +34,13 @@
  * enters its pages (NEW) before it pins them, so an invalidation during the pin finds the entry. A
  * count shows one that may have passed those pages before; the region is then its caller's alone.
  *
- * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks. Handles of ranges end
- * under their own lock and take the lock of their cache, which is in another table, after it.
+ * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks.
+ *
+ * Foreign code (CUDA, the driver, munmap() and what it hooks) may take long, or want a lock that a
+ * caller of this library holds. Under cache->lock it runs in two places:
+ *  - a miss: it verifies, evicts and pins, so that two misses of a range pin once;
+ *  - gdr_close(), for regions in use: their last put, which may come any time, frees the entry.
+ * Whatever else ends a region takes it out under the lock, and unpins it after the unlock.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -84,7 +89,7 @@ struct gdri_entry {
 	bool alone; /* its caller's alone: nothing else may find it */
 	bool listed; /* pinned, and in cache->regions */
 	TAILQ_ENTRY(gdri_entry) link;
-	struct gdri_entry *next_doomed;
+	struct gdri_entry *next; /* on the list of doomed entries, and then of released ones */
 };
 
 _Static_assert(offsetof(struct gdri_entry, region) == 64, "what a hit reads is one cache line");
@@ -117,6 +122,7 @@ struct gdri_cache {
 	 * rises before the table changes, and falls after.
 	 */
 	_Atomic uint64_t reach;
+	_Atomic uint32_t releasing; /* threads that unpin regions outside the lock */
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -128,6 +134,8 @@ struct gdri_cache {
 	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
+	unsigned int sweeping; /* threads that hold an idle region and verify it outside the lock */
+	struct gdri_entry *released; /* to be unpinned after the unlock */
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
 	_Atomic bool over; /* beyond a limit as all regions were in use; read without the lock */
@@ -179,9 +187,13 @@ uint64_t gdri_cache_hits_of_all(void);
 
 /* ---- internal to src/cache ------------------------------------------------------------------ */
 
-/* Both work off what is doomed. */
+/* Both work off what is doomed. The unlock unpins, outside the lock, what has been released. */
 void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
+/* Waits besides for threads at work on regions outside the lock. True: one was unpinning. */
+bool gdri_cache_lock_quiet(struct gdri_cache *cache);
+/* Unpins the entries of a list and gives them back. */
+void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e);
 
 /* Called with the lock held. */
 int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
@@ -194,9 +206,9 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
  */
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
-/* Unpins an entry of the list and takes it off. */
+/* Unpins an entry of the list, at once, and takes it off. */
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Closes an entry that is neither LIVE nor used, and gives it back. */
+/* Takes an entry that is neither LIVE nor used off the list; the unlock unpins it and gives it back. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);

@@ -2,6 +2,8 @@
 /* The life of an entry: its pages in the table, its end, invalidation. See cache.h. */
 #include "cache/cache.h"
 
+#include <sched.h>
+
 #include "base/inside.h"
 #include "core/ctx.h"
 #include "core/handle.h"
@@ -149,12 +151,11 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	set_need_locked(cache, e, gdri_entry_size(e) - e->owned);
 }
 
-void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
+/* Takes it off the list. False: it is off it. */
+static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	struct gdri_handle *handle;
-
 	if (!e->listed)
-		return;
+		return false;
 	if (cache->look == e) {
 		cache->look = TAILQ_NEXT(e, link);
 		cache->look_part = 0;
@@ -163,6 +164,13 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	cache->count--;
 	e->listed = false;
 	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
+	return true;
+}
+
+static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_handle *handle;
+
 	/* gdr_close() may have ended the handle; ranges have handles of their own. */
 	if (cache->keeps && !gdri_handle_lock(cache->ctx, e->handle, &handle))
 		gdri_handle_release_locked(handle);
@@ -170,12 +178,38 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
 }
 
-void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	gdri_cache_close_locked(cache, e);
+	if (unlist_locked(cache, e))
+		unpin(cache, e);
+}
+
+static void free_entry(struct gdri_entry *e)
+{
 	gdri_region_free_parts(&e->region);
 	gdri_slot_retire(&e->slot);
 	gdri_slots_free(&gdri_entries, &e->slot);
+}
+
+void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	if (unlist_locked(cache, e)) {
+		e->next = cache->released;
+		cache->released = e;
+	} else {
+		free_entry(e);
+	}
+}
+
+void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	struct gdri_entry *next;
+
+	for (; e; e = next) {
+		next = e->next;
+		unpin(cache, e);
+		free_entry(e);
+	}
 }
 
 bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
@@ -201,7 +235,7 @@ static void reap_locked(struct gdri_cache *cache)
 	struct gdri_entry *e = atomic_exchange(&cache->doomed, NULL), *next;
 
 	for (; e; e = next) {
-		next = e->next_doomed;
+		next = e->next;
 		gdri_cache_unplace_locked(cache, e);
 		cache->invalidations += e->listed;
 		if (!(atomic_fetch_and(&e->state, GDRI_CACHE_USERS) & GDRI_CACHE_USERS))
@@ -218,12 +252,31 @@ void gdri_cache_lock(struct gdri_cache *cache)
 
 void gdri_cache_unlock(struct gdri_cache *cache)
 {
+	struct gdri_entry *released;
+
 	do {
 		reap_locked(cache);
+		released = cache->released;
+		cache->released = NULL;
+		atomic_fetch_add(&cache->releasing, !!released);
 		pthread_mutex_unlock(&cache->lock);
+		gdri_cache_end_released(cache, released);
+		atomic_fetch_sub(&cache->releasing, !!released);
 		/* A thread that found the lock taken has left more to be worked off. */
 	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
 	gdri_inside_leave();
+}
+
+bool gdri_cache_lock_quiet(struct gdri_cache *cache)
+{
+	bool releasing = atomic_load(&cache->releasing);
+
+	for (gdri_cache_lock(cache); atomic_load(&cache->releasing) || cache->sweeping;
+	     gdri_cache_lock(cache)) {
+		gdri_cache_unlock(cache);
+		sched_yield();
+	}
+	return releasing;
 }
 
 /* Dooms an entry that touches [addr, end). False: it does not, or another call was first. */
@@ -243,8 +296,8 @@ static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 					       (s & GDRI_CACHE_USERS) | GDRI_CACHE_DOOMED));
 	/* A doomed entry keeps its cache, which may be another than the caller's. */
 	cache = e->cache;
-	e->next_doomed = atomic_load(&cache->doomed);
-	while (!atomic_compare_exchange_weak(&cache->doomed, &e->next_doomed, e))
+	e->next = atomic_load(&cache->doomed);
+	while (!atomic_compare_exchange_weak(&cache->doomed, &e->next, e))
 		;
 	return true;
 }
@@ -308,7 +361,7 @@ int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr
 
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
-	gdri_cache_lock(cache);
+	(void)gdri_cache_lock_quiet(cache);
 	(void)doom_range(cache, addr, end);
 	gdri_cache_unlock(cache);
 }

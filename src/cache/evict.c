@@ -86,13 +86,43 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 	return any;
 }
 
+/* The same for every idle region, each held while the lock is not. */
+static bool sweep_all_locked(struct gdri_cache *cache)
+{
+	bool any = false;
+
+	for (size_t looks = cache->count; looks && !TAILQ_EMPTY(&cache->regions); looks--) {
+		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
+		uint32_t s = atomic_load(&e->state) & ~GDRI_CACHE_USERS;
+
+		cache->look = TAILQ_NEXT(e, link);
+		cache->look_part = 0;
+		if (!(s & GDRI_CACHE_LIVE) || !atomic_compare_exchange_strong(&e->state, &s, s + 1))
+			continue;
+		cache->sweeping++;
+		gdri_cache_unlock(cache);
+		if (!gdri_region_is_intact(&e->region)) {
+			gdri_cache_lock(cache);
+			if (gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY)) {
+				cache->invalidations++;
+				any = true;
+			}
+			gdri_cache_unlock(cache);
+		}
+		(void)gdri_cache_unuse(cache, e);
+		gdri_cache_lock(cache);
+		cache->sweeping--;
+	}
+	return any;
+}
+
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 {
 	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
 	gdri_cache_lock(cache);
-	(void)gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
+	(void)sweep_all_locked(cache);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
@@ -120,9 +150,10 @@ static void visit(struct gdri_slot *slot, void *arg)
 	/* The lock of another context's cache may be held for long, by a pin or an unmap there. */
 	if (atomic_load_explicit(&cache->g, memory_order_acquire) != v->g)
 		return;
-	gdri_cache_lock(cache);
+	/* What another thread is unpinning makes room too. */
+	v->any |= gdri_cache_lock_quiet(cache);
 	if (cache->ctx == v->ctx && !v->bytes)
-		v->any |= gdri_cache_sweep_locked(cache, cache->count, SIZE_MAX);
+		v->any |= sweep_all_locked(cache);
 	else if (cache->ctx == v->ctx && !v->any)
 		v->any = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
 	gdri_cache_unlock(cache);

@@ -158,6 +158,9 @@ static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	int rc;
 
 	do {
+		/* What was evicted makes room only when it is unpinned. */
+		gdri_cache_end_released(cache, cache->released);
+		cache->released = NULL;
 		rc = open_locked(cache, e, m, low, high);
 		if (rc && wide)
 			rc = open_locked(cache, e, m, e->low, e->high);

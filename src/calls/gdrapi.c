@@ -57,7 +57,7 @@ int gdr_close(gdr_t g)
 	rc = gdri_ctx_retire(g, &ctx);
 	if (!rc) {
 		gdri_queues_end(ctx); /* their memory is among the handles */
-		/* Before the handles: a last put under way ends a handle under its cache's lock. */
+		/* Before the handles: a last put under way ends a handle. */
 		gdri_caches_end(ctx, true);
 		rc = gdri_handles_end(ctx);
 		gdri_caches_end(ctx, false);

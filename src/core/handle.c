@@ -255,8 +255,8 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);
-	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
 	pthread_mutex_unlock(&handle->lock);
+	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
 	gdri_slots_free(&gdri_handles, &handle->slot);
 	return rc ? rc : rc2;
 }

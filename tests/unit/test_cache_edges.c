@@ -103,10 +103,12 @@ static void forget_one(void)
 	OK(barcopy_cache_invalidate(beside.cache, beside.memory, 1));
 }
 
-/* An invalidation inside a call, whose end works it off; and another context that needs room. */
+/* An invalidation inside a call, whose end works it off; calls on the cache; another context. */
 static void *other_calls(void *arg)
 {
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_cache_t cache;
+	barcopy_region_t r;
 	gdr_mh_t h;
 	void *va;
 	int rc;
@@ -114,6 +116,10 @@ static void *other_calls(void *arg)
 	wrap_reset();
 	wrap_before("munmap", forget_one);
 	rc = barcopy_mem_free(g, &beside.mem) ?: barcopy_cache_create(beside.other, NULL, &cache);
+	rc = rc ?: barcopy_cache_get_stats(beside.cache, &s);
+	rc = rc ?: barcopy_cache_get(beside.cache, beside.memory + 3 * CHUNK, 8, &r);
+	rc = rc ?: barcopy_cache_put(beside.cache, &r);
+	rc = rc ?: barcopy_cache_trim(beside.cache, UINT64_MAX);
 	rc = rc ?: gdr_pin_buffer_v2(beside.other, beside.memory, 12 * CHUNK, 0, &h);
 	atomic_store(&beside.went_on,
 		     !rc && gdr_map(beside.other, h, &va, 12 * CHUNK) == ENOMEM);
@@ -132,9 +138,10 @@ static void after_the_failed_map(void)
 	wrap_before("munmap", in_the_unmap);
 }
 
-/* While idle regions make room no other thread waits for the unmap, whatever it invalidates. */
-static void room_beside_other_calls(void)
+/* While a region is unmapped, for whichever reason, no other thread waits for that. */
+static void unmapped_beside_other_calls(void)
 {
+	barcopy_region_t r;
 	gdr_mh_t h;
 	void *va;
 
@@ -144,10 +151,25 @@ static void room_beside_other_calls(void)
 	OK(barcopy_mem_alloc(g, 0, 4096, 0, &beside.mem));
 	for (unsigned int i = 0; i < 4; i++)
 		get_and_put(beside.cache, beside.memory + i * CHUNK);
-	OK(gdr_pin_buffer_v2(g, beside.memory + 4 * CHUNK, 8 * CHUNK, 0, &h));
+	OK(barcopy_cache_get(beside.cache, beside.memory + CHUNK, 8, &r));
 	wrap_reset();
-	wrap_before("munmap", after_the_failed_map);
-	OK(gdr_map(g, h, &va, 8 * CHUNK));
+	wrap_before("munmap", unit_row ? in_the_unmap : after_the_failed_map);
+	switch (unit_row) {
+	case 0: /* room for a map */
+		OK(gdr_pin_buffer_v2(g, beside.memory + 4 * CHUNK, 8 * CHUNK, 0, &h));
+		OK(gdr_map(g, h, &va, 8 * CHUNK));
+		break;
+	case 1:
+		OK(barcopy_cache_invalidate(beside.cache, beside.memory + 2 * CHUNK, 1));
+		break;
+	case 2: /* the last put */
+		OK(barcopy_cache_invalidate(beside.cache, beside.memory + CHUNK, 1));
+		OK(barcopy_cache_put(beside.cache, &r));
+		break;
+	default: /* a sweep: no call but the trim finds that the memory was freed */
+		vmm_replace(beside.memory + 2 * CHUNK, 0);
+		OK(barcopy_cache_trim(beside.cache, UINT64_MAX));
+	}
 	wrap_reset();
 	ck_assert(atomic_load(&beside.went_on));
 	ck_assert_ptr_null(unit_join());
@@ -723,7 +745,7 @@ static void destroyed_twice(void)
 static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
-	{ "room beside other calls", room_beside_other_calls, "GDRSIM_BAR1_MIB=24" },
+	{ "unmapped beside other calls", unmapped_beside_other_calls, "GDRSIM_BAR1_MIB=24", .rows = 4 },
 	{ "huge ranges", huge_ranges, "" },
 	{ "one question for a miss", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
