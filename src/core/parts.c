@@ -28,8 +28,9 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 }
 
 /*
- * Where CUDA knows neither the first GPU page nor the last byte, it is asked no more. Holes are
- * crossed by the alignment of allocations, in at most 512 steps: a GPU page of a hole is an error.
+ * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed by the
+ * alignment of allocations, in at most 512 steps: a GPU page of a hole is an error, and so is one
+ * at the end.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
@@ -58,7 +59,9 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}
-	return 0;
+	return hole >= high ? 0
+			    : gdri_fail(EINVAL, "the range ends 0x%llx bytes beyond its allocation",
+					(unsigned long long)(high - hole));
 }
 
 /* Where CUDA is asked about a part: its first byte in the range. */
@@ -225,5 +228,5 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}
-	return GDRI_VALID;
+	return hole >= end ? GDRI_VALID : GDRI_UNKNOWN;
 }

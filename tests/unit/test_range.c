@@ -312,6 +312,34 @@ static void errors(void)
 	vmm_delete(d, 1);
 }
 
+/* A range ends in its allocation, to the byte; also beside a shared pin of the same GPU page. */
+static void beyond(void)
+{
+	static const size_t sizes[] = { 256, 5000, 1 << 20, (3 << 20) + 512 };
+	barcopy_cache_t cache[] = { cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0),
+				    cache_with(g, BARCOPY_CACHE_NOTIFIED, 0) };
+	barcopy_region_t r;
+	gdr_mh_t mh, other;
+	void *cpu;
+
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		CUdeviceptr d = standin_alloc(sizes[i]);
+
+		for (int k = 0; k < 2; k++) {
+			OK(barcopy_map_range(g, d, sizes[i], 0, &cpu, &mh));
+			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + 1, 0, &cpu, &other));
+			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + PAGE, 0, &cpu, &other));
+			FAILS(EINVAL, barcopy_cache_get(cache[k], d, sizes[i] + 1, &r));
+			OK(barcopy_cache_get(cache[k], d, sizes[i], &r));
+			FAILS(EINVAL, barcopy_cache_get(cache[k], d + 100, sizes[i] - 99,
+							&(barcopy_region_t){ 0 }));
+			OK(barcopy_cache_put(cache[k], &r));
+			OK(barcopy_unmap_range(g, mh));
+			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + 1, 0, &cpu, &other));
+		}
+	}
+}
+
 /* What other calls do on a range's handle. */
 static void handle(void)
 {
@@ -409,6 +437,7 @@ static const struct unit_test tests[] = {
 	{ "pages that cannot be protected", not_protected },
 	{ "host memory", host },
 	{ "errors", errors },
+	{ "beyond the allocation", beyond },
 	{ "handle", handle },
 	{ "a thread without a context", without_context },
 	{ "threads", threads },
