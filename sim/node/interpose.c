@@ -197,6 +197,21 @@ EXPORT int fstat64(int fd, struct stat64 *st)
 	return fstat(fd, (struct stat *)st);
 }
 
+/* fstat() in programs of glibc before 2.33; the library of a wheel calls it. */
+int __fxstat(int version, int fd, struct stat *st);
+int __fxstat64(int version, int fd, struct stat64 *st);
+
+EXPORT int __fxstat(int version, int fd, struct stat *st)
+{
+	(void)version; /* one on each architecture that has a wheel */
+	return fstat(fd, st);
+}
+
+EXPORT int __fxstat64(int version, int fd, struct stat64 *st)
+{
+	return __fxstat(version, fd, (struct stat *)st);
+}
+
 /* Interposed for the files of /proc/driver/nvidia. */
 EXPORT FILE *fopen(const char *path, const char *mode)
 {

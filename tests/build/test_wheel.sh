@@ -61,6 +61,7 @@ done
 
 # Opens, allocates and copies, on the stand-ins; and it is the library of the wheel.
 cat >"$tmp/use.py" <<'PY'
+import ctypes
 import sys
 import barcopy
 assert barcopy.library_version() == (2, 6)
@@ -71,6 +72,14 @@ if sys.argv[1:] == ["sim"]:
     from barcopy import _fast, mapping
     assert mapping._fast is _fast.copy
     with barcopy.open() as gdr, gdr.alloc(4096) as mem:
+        mem.write(b"hello")
+        assert mem.read(5) == b"hello" and mem.backend == "rm"
+    # Memory of cuMemAlloc: libcuda's own ioctls show its objects.
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, ptr = ctypes.c_void_p(), ctypes.c_ulong()
+    assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(ptr), ctypes.c_size_t(65536))
+    with barcopy.open() as gdr, gdr.map(ptr.value, 65536) as mem:
         mem.write(b"hello")
         assert mem.read(5) == b"hello" and mem.backend == "rm"
 PY
