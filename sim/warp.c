@@ -4,8 +4,10 @@
 #include "warp.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
@@ -30,6 +32,7 @@ struct lane {
 	ucontext_t at;
 	void *fiber;
 	unsigned int turn; /* collective calls so far */
+	bool done;
 };
 
 struct warp {
@@ -40,6 +43,7 @@ struct warp {
 	void *arg;
 	unsigned long looks, stall;
 	uint64_t random;
+	bool any_order;
 };
 
 static _Thread_local struct warp *warp;
@@ -50,12 +54,37 @@ static void go(struct lane *from, struct lane *to)
 	swapcontext(&from->at, &to->at);
 }
 
+static uint64_t random_number(void)
+{
+	warp->random = warp->random * 6364136223846793005u + 1442695040888963407u;
+	return warp->random >> 33;
+}
+
+/* Any of the lanes that the others do not have to wait for: those with the fewest collective calls. */
+static unsigned int any_lane(void)
+{
+	unsigned int least = ~0u, n = 0, lanes[LANES];
+
+	for (unsigned int i = 0; i < LANES; i++) {
+		const struct lane *lane = &warp->lane[i];
+
+		if (lane->done || lane->turn > least)
+			continue;
+		if (lane->turn < least)
+			n = 0;
+		least = lane->turn;
+		lanes[n++] = i;
+	}
+	return lanes[random_number() % n];
+}
+
 static void next_lane(void)
 {
 	struct lane *from = &warp->lane[warp->now];
 
-	warp->now = (warp->now + 1) % LANES;
-	go(from, &warp->lane[warp->now]);
+	warp->now = warp->any_order ? any_lane() : (warp->now + 1) % LANES;
+	if (from != &warp->lane[warp->now])
+		go(from, &warp->lane[warp->now]);
 }
 
 static void lane_main(void)
@@ -63,6 +92,7 @@ static void lane_main(void)
 	struct lane *self = &warp->lane[warp->now];
 
 	warp->fn(warp->arg);
+	self->done = true;
 	if (--warp->left)
 		next_lane();
 	else
@@ -72,6 +102,8 @@ static void lane_main(void)
 void sim_warp_run(void (*fn)(void *arg), void *arg)
 {
 	struct warp *w = calloc(1, sizeof(*w));
+	const char *order = getenv("GDRSIM_WARP_ORDER");
+	static atomic_ulong runs;
 	char *stacks = mmap(NULL, (size_t)LANES * STACK, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -81,7 +113,8 @@ void sim_warp_run(void (*fn)(void *arg), void *arg)
 	w->arg = arg;
 	w->left = LANES;
 	w->stall = (unsigned long)sim_env("GDRSIM_WARP_STALL", 0);
-	w->random = 0x9e3779b97f4a7c15;
+	w->any_order = order && !strcmp(order, "random");
+	w->random = 0x9e3779b97f4a7c15 * ++runs;
 	w->caller.fiber = __tsan_get_current_fiber();
 	for (unsigned int i = 0; i < LANES; i++) {
 		getcontext(&w->lane[i].at);
@@ -91,7 +124,8 @@ void sim_warp_run(void (*fn)(void *arg), void *arg)
 		makecontext(&w->lane[i].at, lane_main, 0);
 	}
 	warp = w;
-	go(&w->caller, &w->lane[0]);
+	w->now = w->any_order ? any_lane() : 0;
+	go(&w->caller, &w->lane[w->now]);
 	warp = NULL;
 	for (unsigned int i = 0; i < LANES; i++)
 		__tsan_destroy_fiber(w->lane[i].fiber);
@@ -122,8 +156,7 @@ static void stall(void)
 		sched_yield();
 	if (!warp->stall)
 		return;
-	warp->random = warp->random * 6364136223846793005u + 1442695040888963407u;
-	if ((warp->random >> 33) % warp->stall == 0)
+	if (random_number() % warp->stall == 0)
 		nanosleep(&pause, NULL);
 }
 

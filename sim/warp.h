@@ -3,7 +3,8 @@
  * A warp on the CPU: what barcopy_queue.cuh and kernels around it need of CUDA C++, so that the
  * same text runs in a thread of the stand-in. Its 32 lanes are contexts that take turns, each up to
  * the next collective call: between these, lanes run one after the other, as CUDA allows since
- * compute capability 7.0 (CUDA C++ Programming Guide, "Independent Thread Scheduling").
+ * compute capability 7.0 (CUDA C++ Programming Guide, "Independent Thread Scheduling"). The turns go
+ * from lane 0 to lane 31; with GDRSIM_WARP_ORDER=random each time in another order.
  */
 #ifndef SIM_WARP_H
 #define SIM_WARP_H

@@ -497,6 +497,7 @@ static const struct unit_test tests[] = {
 	{ "replies wait for room", replies_wait, NULL },
 	{ "two threads, two queues", two_threads, NULL },
 	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
+	{ "lanes in any order", two_threads, "GDRSIM_WARP_ORDER=random" },
 	{ "a second sender", second_sender, NULL },
 	{ "arguments", arguments, NULL },
 	{ "busy", busy, NULL },
