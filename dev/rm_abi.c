@@ -17,8 +17,10 @@
 #include <nv-unix-nvos-params-wrappers.h>
 #include <class/cl0041.h>
 #include <class/cl0080.h>
+#include <class/cl2080.h>
 #include <ctrl/ctrl0000/ctrl0000gpu.h>
 #include <ctrl/ctrl0000/ctrl0000unix.h>
+#include <ctrl/ctrl2080/ctrl2080gpu.h>
 #define PICK(ours, theirs) theirs
 #else
 #include "abi/rm.h"
@@ -70,7 +72,13 @@ static void structures(void)
 		  F(params_size, paramsSize) F(status, status));
 	S("GPU_GET_ID_INFO_V2", struct rm_gpu_id_info, NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS,
 	  int first = 0;
-	  F(gpu_id, gpuId) F(device_instance, deviceInstance));
+	  F(gpu_id, gpuId) F(gpu_flags, gpuFlags) F(device_instance, deviceInstance));
+	S("NV2080_ALLOC", struct rm_subdevice_params, NV2080_ALLOC_PARAMETERS, int first = 0;
+	  F(instance, subDeviceId));
+	S("GPU_GET_INFO", struct rm_gpu_info_list, NV2080_CTRL_GPU_GET_INFO_PARAMS, int first = 0;
+	  F(count, gpuInfoListSize) F(infos, gpuInfoList));
+	S("GPU_INFO", struct rm_gpu_info, NV2080_CTRL_GPU_INFO, int first = 0;
+	  F(index, index) F(data, data));
 	S("IMPORT_OBJECT_FROM_FD", struct rm_import_fd,
 	  NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, int first = 0;
 	  F(fd, fd) F(type, object.type) F(device, object.data.rmObject.hDevice)
@@ -114,7 +122,11 @@ static void numbers(void)
 	N(RM_MAX_CARDS, NV_MAX_DEVICES);
 	N(RM_CLASS_CLIENT, NV01_ROOT_CLIENT);
 	N(RM_CLASS_DEVICE, NV01_DEVICE_0);
+	N(RM_CLASS_SUBDEVICE, NV20_SUBDEVICE_0);
 	N(RM_CONTROL_GPU_ID_INFO, NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2);
+	N(RM_GPU_FLAG_SOC, 1u << (0 ? NV0000_CTRL_GPU_ID_INFO_SOC));
+	N(RM_CONTROL_GPU_INFO, NV2080_CTRL_CMD_GPU_GET_INFO);
+	N(RM_GPU_INFO_DMABUF, NV2080_CTRL_GPU_INFO_INDEX_DMABUF_CAPABILITY);
 	N(RM_CONTROL_IMPORT_FD, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD);
 	N(RM_CONTROL_EXPORT_INFO, NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO);
 	N(RM_EXPORT_TYPE_RM, NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM);

@@ -132,8 +132,8 @@ typedef gdr_info_v2_t gdr_info_t;
  *
  * Fails where no backend can map that memory, so that programs fall back to other copies before
  * they rely on this library. With the gdrdrv node the call only opens the node. Without the node it
- * asks the GPUs whether they export their memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), and
- * initialises CUDA for that (cuInit; no context).
+ * asks the GPU driver whether a GPU exports its memory as a dma-buf. CUDA is not initialised, so
+ * that processes that are forked later can use it.
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no backend works here),
  *         EACCES (no permission to open the node), EINVAL (GDRCOPY_BACKEND names no backend, or the
@@ -163,7 +163,8 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  *
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv
  * drivers before 2.5, which do not report it; a single pin may fall back to the other kind (GPU
- * slices). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them.
+ * slices). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them; this
+ * question initialises CUDA where backend rm answers it.
  * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */

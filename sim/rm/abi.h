@@ -35,6 +35,7 @@ enum nv_status {
 	NV_ERR_NOT_SUPPORTED = 0x56,
 	NV_ERR_OBJECT_NOT_FOUND = 0x57,
 	NV_ERR_OPERATING_SYSTEM = 0x59,
+	NV_ERR_OUT_OF_RANGE = 0x5b,
 	NV_ERR_STATE_IN_USE = 0x63,
 };
 
@@ -188,6 +189,8 @@ enum nv_cmd {
 	/* SDK/ctrl/ctrl0000/ctrl0000unix.h */
 	NV_CMD_UNIX_IMPORT_OBJECT_FROM_FD = 0x3d06,
 	NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO = 0x3d08,
+	/* SDK/ctrl/ctrl2080/ctrl2080gpu.h */
+	NV_CMD_GPU_GET_INFO = 0x20800101,
 };
 
 struct nv_id_info_v2 {
@@ -196,6 +199,20 @@ struct nv_id_info_v2 {
 	int32_t numa_id;
 };
 static_assert(sizeof(struct nv_id_info_v2) == 32, "GPU_GET_ID_INFO_V2_PARAMS");
+#define NV_ID_INFO_IN_USE 0x01
+#define NV_ID_INFO_SOC	  0x20
+
+struct nv_gpu_get_info { /* NV2080_CTRL_GPU_GET_INFO_PARAMS */
+	uint32_t list_size;
+	uint64_t list;
+};
+static_assert(sizeof(struct nv_gpu_get_info) == 16, "GPU_GET_INFO_PARAMS");
+
+struct nv_gpu_info { /* NV2080_CTRL_GPU_INFO */
+	uint32_t index, data;
+};
+#define NV_GPU_INFO_MAX_LIST_SIZE     0x46 /* of 595 */
+#define NV_GPU_INFO_DMABUF_CAPABILITY 0x3d
 
 struct nv_export_object {
 	uint32_t type; /* 1: RM */

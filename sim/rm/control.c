@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The commands of the root client: GPUs by id, and objects by descriptor (export.c).
+ * The commands of the root client: GPUs by id, and objects by descriptor (export.c). One of a
+ * subdevice: what a GPU can do.
  *
- * src/nvidia/src/kernel/rmapi/control.c (_rmapiRmControl()), client_resource.c;
- * src/nvidia/src/kernel/gpu_mgr/gpu_mgr.c; src/nvidia/arch/nvalloc/unix/src/os.c.
+ * src/nvidia/src/kernel/rmapi/control.c (_rmapiRmControl()), client_resource.c, entry_points.c;
+ * src/nvidia/src/kernel/gpu_mgr/gpu_mgr.c; src/nvidia/arch/nvalloc/unix/src/os.c;
+ * src/nvidia/interface/deprecated/rmapi_deprecated_control.c (_NV2080_CTRL_CMD_GPU_GET_INFO());
+ * src/nvidia/src/kernel/gpu/subdevice/subdevice_ctrl_gpu_kernel.c (getGpuInfos()).
  */
 #include <string.h>
 
@@ -20,7 +23,9 @@ static enum nv_status id_info_v2(void *arg)
 	if (at < 0)
 		return NV_ERR_INVALID_ARGUMENT;
 	rm_gpu(at, &gpu);
-	p.flags = 1; /* in use */
+	p.flags = NV_ID_INFO_IN_USE;
+	if (rm_flag("GDRSIM_INTEGRATED", false) && rm_version() >= 580)
+		p.flags |= NV_ID_INFO_SOC; /* before, of Tegra's display alone */
 	p.device_instance = p.gpu_instance = gpu.instance;
 	p.subdevice_instance = p.sli_status = 0;
 	p.board_id = gpu.id;
@@ -66,6 +71,39 @@ static const struct command *command_of(uint32_t cmd)
 	return NULL;
 }
 
+/* Of all indices the stand-in knows one; the caller's size of the structure does not count. */
+static enum nv_status gpu_info(const struct nv_control *c)
+{
+	struct nv_gpu_get_info p;
+	struct nv_gpu_info *list;
+
+	if (!c->params)
+		return NV_ERR_INVALID_POINTER;
+	memcpy(&p, (const void *)(uintptr_t)c->params, sizeof(p));
+	list = (struct nv_gpu_info *)(uintptr_t)p.list;
+	if (p.list_size > NV_GPU_INFO_MAX_LIST_SIZE)
+		return NV_ERR_OUT_OF_RANGE;
+	if (!p.list_size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!list)
+		return NV_ERR_INVALID_POINTER;
+	for (uint32_t i = 0; i < p.list_size; i++)
+		if (list[i].index != NV_GPU_INFO_DMABUF_CAPABILITY)
+			return NV_ERR_INVALID_ARGUMENT;
+	for (uint32_t i = 0; i < p.list_size; i++)
+		list[i].data = rm_flag("GDRSIM_DMABUF", true);
+	return NV_OK;
+}
+
+/* The command of another class: an older form, which is taken with no flags. */
+static bool is_gpu_info(const struct nv_control *c, int client)
+{
+	int object = rm_object_find(client, c->object);
+
+	return c->cmd == NV_CMD_GPU_GET_INFO && !c->flags && object &&
+	       rm->objects[object].class == NV20_SUBDEVICE_0;
+}
+
 enum nv_status rm_control(int file, struct nv_control *c)
 {
 	const struct rm_client *client = rm_client_find(c->client);
@@ -86,6 +124,8 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return status;
 	if (c->object != c->client && !rm_object_find(rm_client_index(client), c->object))
 		return NV_ERR_OBJECT_NOT_FOUND;
+	if (is_gpu_info(c, rm_client_index(client)))
+		return gpu_info(c);
 	if (c->object != c->client || !command)
 		return NV_ERR_NOT_SUPPORTED; /* not a command of this class */
 	if (command->gpus)

@@ -110,11 +110,12 @@ static int proc_text(const char *path, char *text, size_t size)
 	if (strcmp(path, "version") != 0)
 		return gpu_text(path, text, size);
 	rm_version_text(version, sizeof(version));
-	return snprintf(
-		text, size,
-		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build\n"
-		"GCC version:  gcc version 12.2.0\n",
-		version);
+	return snprintf(text, size,
+			"NVRM version: NVIDIA UNIX %s  %s  Release Build\n"
+			"GCC version:  gcc version 12.2.0\n",
+			rm_flag("GDRSIM_RM_OPEN", true) ? "Open Kernel Module for x86_64"
+							: "x86_64 Kernel Module",
+			version);
 }
 
 static int open_proc(const char *path, int flags)

@@ -3,9 +3,10 @@
  * The part of the NVIDIA kernel driver's interface that this library uses: the ioctls of
  * /dev/nvidiactl and /dev/nvidiaN by which every CUDA program reaches the resource manager (RM).
  * Our own declarations of what the MIT-licensed headers of open-gpu-kernel-modules declare:
- * src/common/sdk/nvidia/inc (nvos.h, nvstatuscodes.h, class/cl0080.h, ctrl/ctrl0000/ctrl0000gpu.h,
- * ctrl0000unix.h), src/nvidia/arch/nvalloc/unix/include (nv_escape.h,
- * nv-unix-nvos-params-wrappers.h) and kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
+ * src/common/sdk/nvidia/inc (nvos.h, nvstatuscodes.h, class/cl0080.h, cl2080.h,
+ * ctrl/ctrl0000/ctrl0000gpu.h, ctrl0000unix.h, ctrl/ctrl2080/ctrl2080gpu.h),
+ * src/nvidia/arch/nvalloc/unix/include (nv_escape.h, nv-unix-nvos-params-wrappers.h) and
+ * kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
  * Compared with the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): all of them have
  * these declarations, except for RM_ALLOC before 535 and before 525, and two layouts each of
@@ -80,7 +81,7 @@ struct rm_register_fd {
 
 /* ---- objects: on /dev/nvidiactl -------------------------------------------------------------- */
 
-enum { RM_CLASS_CLIENT = 0x41, RM_CLASS_DEVICE = 0x80 };
+enum { RM_CLASS_CLIENT = 0x41, RM_CLASS_DEVICE = 0x80, RM_CLASS_SUBDEVICE = 0x2080 };
 
 /* NVOS64, from 535 on. */
 struct rm_alloc {
@@ -116,6 +117,11 @@ struct rm_device_params {
 	uint32_t flags;
 	uint64_t va_size, va_start, va_limit;
 	uint32_t va_mode;
+};
+
+/* The parameters of RM_CLASS_SUBDEVICE: NV2080_ALLOC_PARAMETERS. */
+struct rm_subdevice_params {
+	uint32_t instance;
 };
 
 /* NVOS00: an object and all below it. */
@@ -154,6 +160,19 @@ struct rm_gpu_id_info {
 	uint32_t sli_status, board_id, gpu_instance;
 	int32_t numa_id;
 };
+#define RM_GPU_FLAG_SOC 0x20 /* of gpu_flags: an integrated GPU, from 580 on */
+
+/* NV2080_CTRL_CMD_GPU_GET_INFO, on a subdevice. Its successor's size differs by release. */
+#define RM_CONTROL_GPU_INFO 0x20800101
+struct rm_gpu_info_list {
+	uint32_t count;
+	uint64_t infos; /* address of struct rm_gpu_info[count] */
+};
+struct rm_gpu_info {
+	uint32_t index;
+	uint32_t data; /* out */
+};
+#define RM_GPU_INFO_DMABUF 0x3d /* 1: the GPU exports its memory as a dma-buf */
 
 /* NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD: what cuMemExportToShareableHandle() gives. */
 #define RM_CONTROL_IMPORT_FD 0x3d06
@@ -246,6 +265,9 @@ _Static_assert(sizeof(struct rm_free) == 16, "NVOS00_PARAMETERS");
 _Static_assert(sizeof(struct rm_dup) == 28, "NVOS55_PARAMETERS");
 _Static_assert(sizeof(struct rm_control) == 32, "NVOS54_PARAMETERS");
 _Static_assert(sizeof(struct rm_gpu_id_info) == 32, "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS");
+_Static_assert(sizeof(struct rm_subdevice_params) == 4, "NV2080_ALLOC_PARAMETERS");
+_Static_assert(sizeof(struct rm_gpu_info_list) == 16, "NV2080_CTRL_GPU_GET_INFO_PARAMS");
+_Static_assert(sizeof(struct rm_gpu_info) == 8, "NV2080_CTRL_GPU_INFO");
 _Static_assert(sizeof(struct rm_import_fd) == 20, "..._IMPORT_OBJECT_FROM_FD_PARAMS");
 _Static_assert(sizeof(struct rm_export_info) == 80, "..._GET_EXPORT_OBJECT_INFO_PARAMS");
 _Static_assert(sizeof(struct rm_export_info_515) == 76, "..._GET_EXPORT_OBJECT_INFO before 545");

@@ -97,7 +97,7 @@ struct gdri_backend {
 	int (*open)(void **state);
 	/*
 	 * Asked after open() where this backend alone decides gdr_open(): can it serve ordinary
-	 * device memory, as far as is known without a context? May initialise CUDA. NULL: yes.
+	 * device memory, as far as is known without CUDA, which it leaves alone? NULL: yes.
 	 */
 	int (*decide)(void);
 	void (*close)(void *state); /* or NULL */

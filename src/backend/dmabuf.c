@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/process.h"
+#include "backend/rm.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 
@@ -141,7 +142,7 @@ const struct gdri_backend gdri_backend_dmabuf = {
 	.id = BARCOPY_BACKEND_DMABUF,
 	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_TAKES_DMABUF,
 	.open = dmabuf_open,
-	.decide = gdri_cuda_exports_dmabuf,
+	.decide = gdri_rm_exports_dmabuf,
 	.attribute = dmabuf_attribute,
 	.pin = dmabuf_pin,
 	.unpin = dmabuf_unpin,

@@ -8,10 +8,6 @@
 #include "cuda/watch.h"
 #include "backend/rm.h"
 
-#ifndef GDRI_RM
-#define GDRI_RM 1
-#endif
-
 #if GDRI_RM
 /* Lines of rm=on or rm=off, blanks, '#' comments. No file: allowed; any other fault forbids rm. */
 #define POLICY_FILE "/etc/barcopy/policy"
@@ -98,7 +94,7 @@ static int rm_open(void **state)
 static int rm_decide(void)
 {
 	return gdri_cuda_watch_possible() ? gdri_fail(ENODEV, "%s", gdri_error_text())
-					  : gdri_cuda_exports_dmabuf();
+					  : gdri_rm_exports_dmabuf();
 }
 
 /*

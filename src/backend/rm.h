@@ -5,7 +5,7 @@
  * module nor root.
  *
  *   rm.c          the backend's table, and whether the administrator allows it
- *   rm_client.c   the nodes, this process's client, the GPUs
+ *   rm_client.c   the nodes, what gdr_open() asks, this process's client, the GPUs
  *   rm_range.c    duplicates of the memory objects behind a range, and CPU mappings of them
  *   rm_trial.c    all of it verified on the library's own memory, once for each GPU
  *
@@ -22,6 +22,10 @@
 
 #include "abi/rm.h"
 #include "backend/backend.h"
+
+#ifndef GDRI_RM
+#define GDRI_RM 1 /* make RM_BACKEND=0: without what follows the question */
+#endif
 
 /* Constant once made, except for the trial's verdict. */
 struct gdri_rm_gpu {
@@ -60,6 +64,13 @@ struct gdri_rm_range {
 	} * objects;
 	size_t mapped; /* the first so many are mapped */
 };
+
+/*
+ * Does a GPU export its memory as a dma-buf? Asked of RM, not of CUDA: a process that has called
+ * cuInit() has no CUDA in its children. Needs 4 ms (H200, driver 580, 2026-11-23). 0, -ENODEV, or
+ * what refused the question.
+ */
+int gdri_rm_exports_dmabuf(void);
 
 int gdri_rm_check(void); /* without a context: the node can be opened, the driver is new enough */
 unsigned int gdri_rm_driver_major(void); /* of the kernel driver's version; 0: unknown */

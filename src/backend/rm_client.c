@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* The resource manager's nodes, this process's client, and its GPUs. See rm.h. */
+/*
+ * The resource manager's nodes and clients: which GPU exports dma-bufs, for gdr_open(), and this
+ * process's own client and its GPUs. See rm.h.
+ */
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/env.h"
 #include "base/process.h"
 #include "backend/rm.h"
 
-GDRI_MUTEX(lock); /* guards what follows, which is constant once client is not 0 */
-static int ctl = -1;
-static rm_handle client;
-static struct gdri_rm_gpu *gpus;
-
-rm_handle gdri_rm_client(void)
-{
-	return client;
-}
+/* A client of RM, which ends with its descriptor. */
+struct session {
+	int ctl;
+	rm_handle client;
+};
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
@@ -55,38 +55,44 @@ static int call(int fd, unsigned long request, void *arg, const uint32_t *status
 	return status && *status ? fail_status(*status, what) : 0;
 }
 
-int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what)
+static int control(const struct session *s, rm_handle object, uint32_t command, void *params,
+		   size_t size, const char *what)
 {
-	return call(ctl, request, arg, status, what);
-}
-
-int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what)
-{
-	struct rm_control arg = { .client = client,
-				  .object = client,
+	struct rm_control arg = { .client = s->client,
+				  .object = object,
 				  .command = command,
 				  .params = (uintptr_t)params,
 				  .params_size = (uint32_t)size };
 
-	return gdri_rm_call(RM_IOC_CONTROL, &arg, &arg.status, what);
+	return call(s->ctl, RM_IOC_CONTROL, &arg, &arg.status, what);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 #define NO_NODE "the NVIDIA driver's node is not there"
 
-/* For a pin, whose callers know one errno for every shortage. */
-static int open_node(const char *path, int *fd)
+static int open_gpu_node(const struct session *s, unsigned int minor, int *fd)
 {
-	int rc = gdri_open_node(path, NO_NODE, fd);
+	struct rm_register_fd reg = { .ctl_fd = s->ctl };
+	char path[32];
+	int rc;
 
-	return gdri_is_short(rc) ? -ENOMEM : rc;
+	snprintf(path, sizeof(path), RM_GPU_NODE, minor);
+	rc = gdri_open_node(path, NO_NODE, fd);
+	if (rc)
+		return rc;
+	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
+	if (rc)
+		gdri_fork_close(*fd);
+	return rc;
 }
+
+enum { VERSION_LINE = 256 };
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
 unsigned int gdri_rm_driver_major(void)
 {
-	char text[256], *word, *rest = text;
+	char text[VERSION_LINE], *word, *rest = text;
 	unsigned int major, minor;
 
 	gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
@@ -110,24 +116,24 @@ int gdri_rm_check(void)
 	return 0;
 }
 
-/* ---- client ---------------------------------------------------------------------------------- */
+/* ---- clients --------------------------------------------------------------------------------- */
 
 /* Makes an object below parent. A driver of unknown version is taken for a new one. */
-static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, const char *what,
-		 rm_handle *object)
+static int alloc(const struct session *s, rm_handle parent, uint32_t class, void *params,
+		 size_t size, const char *what, rm_handle *object)
 {
 	unsigned int major = gdri_rm_driver_major();
 	bool old = major && major < RM_FIRST_WITH_LONG_ALLOC;
 	union { /* the same up to the end of `rights` */
 		struct rm_alloc now;
 		struct rm_alloc_515 old;
-	} arg = { .now = { .client = client,
+	} arg = { .now = { .client = s->client,
 			   .parent = parent,
 			   .class = class,
 			   .params = (uintptr_t)params,
 			   .params_size = old ? 0 : (uint32_t)size } };
-	int rc = gdri_rm_call(old ? RM_IOC_ALLOC_515 : RM_IOC_ALLOC, &arg,
-			      old ? &arg.old.status_515 : &arg.now.status, what);
+	int rc = call(s->ctl, old ? RM_IOC_ALLOC_515 : RM_IOC_ALLOC, &arg,
+		      old ? &arg.old.status_515 : &arg.now.status, what);
 
 	if (!rc && old && arg.old.status_525)
 		rc = fail_status(arg.old.status_525, what);
@@ -135,38 +141,166 @@ static int alloc(rm_handle parent, uint32_t class, void *params, size_t size, co
 	return rc;
 }
 
-static void close_client_locked(void)
+static void session_close(struct session *s)
 {
-	gdri_fork_close(ctl); /* which ends the client and all below it */
-	ctl = -1;
-	client = 0;
+	gdri_fork_close(s->ctl); /* which ends the client and all below it */
+	*s = (struct session){ .ctl = -1 };
 }
 
-static int make_client_locked(void)
+static int session_open(struct session *s)
 {
-	rm_handle made;
 	int rc;
 
-	if (client)
-		return 0;
-	rc = open_node(RM_CTL_NODE, &ctl);
+	*s = (struct session){ .ctl = -1 };
+	rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &s->ctl);
 	if (rc)
 		return rc;
-	rc = alloc(0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &made);
+	rc = alloc(s, 0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &s->client);
 	if (rc)
-		close_client_locked();
-	else
-		client = made;
+		session_close(s);
 	return rc;
 }
 
-/* ---- GPUs ------------------------------------------------------------------------------------ */
+/* The device object of a GPU whose node is open: without that RM refuses it (0x1b). */
+static int alloc_device(const struct session *s, uint32_t gpu_id, struct rm_gpu_id_info *info,
+			rm_handle *device)
+{
+	struct rm_device_params params = { .instance = 0 };
+	int rc;
+
+	*info = (struct rm_gpu_id_info){ .gpu_id = gpu_id };
+	rc = control(s, s->client, RM_CONTROL_GPU_ID_INFO, info, sizeof(*info), "GPU_GET_ID_INFO");
+	if (rc)
+		return rc;
+	params.instance = info->device_instance;
+	return alloc(s, s->client, RM_CLASS_DEVICE, &params, sizeof(params), "RM_ALLOC of a device",
+		     device);
+}
+
+static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_CARDS])
+{
+	memset(cards, 0, RM_MAX_CARDS * sizeof(cards[0]));
+	return call(s->ctl, RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
+}
+
+/* ---- does a GPU export its memory? ----------------------------------------------------------- */
+
+/* What the device attribute DMA_BUF_SUPPORTED says, and integrated GPUs say no. */
+static int ask_gpu(const struct session *s, const struct rm_card_info *card)
+{
+	struct rm_gpu_info dmabuf = { .index = RM_GPU_INFO_DMABUF };
+	struct rm_gpu_info_list list = { .count = 1, .infos = (uintptr_t)&dmabuf };
+	struct rm_subdevice_params params = { .instance = 0 };
+	rm_handle device, subdevice;
+	struct rm_gpu_id_info info;
+	int rc = alloc_device(s, card->gpu_id, &info, &device);
+
+	if (!rc)
+		rc = alloc(s, device, RM_CLASS_SUBDEVICE, &params, sizeof(params),
+			   "RM_ALLOC of a subdevice", &subdevice);
+	if (!rc)
+		rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list),
+			     "GPU_GET_INFO");
+	if (!rc && info.gpu_flags & RM_GPU_FLAG_SOC)
+		rc = gdri_fail(ENODEV, "it is integrated");
+	if (!rc && !dmabuf.data)
+		rc = gdri_fail(ENODEV, "the driver exports none of it");
+	return rc;
+}
+
+/* Stops at the first GPU that does. One whose node does not open is not asked. */
+static int ask_gpus(const struct session *s)
+{
+	struct rm_card_info cards[RM_MAX_CARDS];
+	struct gdri_text why = { .len = 0 };
+	unsigned int known = 0, asked = 0;
+	int node, rc = read_cards(s, cards), err = ENODEV;
+
+	if (rc)
+		return rc;
+	for (int i = 0; i < RM_MAX_CARDS; i++) {
+		if (!cards[i].valid)
+			continue;
+		known++;
+		rc = open_gpu_node(s, cards[i].minor, &node);
+		if (!rc) {
+			rc = ask_gpu(s, &cards[i]);
+			gdri_fork_close(node);
+			if (!rc)
+				return 0;
+			asked++;
+		} else if (asked) {
+			continue;
+		}
+		err = -rc;
+		why.len = 0;
+		gdri_text_add(&why, ": %s", gdri_error_text());
+	}
+	return gdri_fail(err, "none of %u GPUs exports its memory as a dma-buf%s", known, why.s);
+}
+
+int gdri_rm_exports_dmabuf(void)
+{
+	static atomic_bool yes; /* as long as the driver is loaded */
+	char line[VERSION_LINE];
+	struct session s;
+	int rc = gdri_cuda_can_export();
+
+	if (rc || atomic_load_explicit(&yes, memory_order_relaxed))
+		return rc;
+	/* The proprietary flavour has the same answer and exports nothing. */
+	gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
+	if (!strstr(line, "Open Kernel Module"))
+		return gdri_fail(ENODEV, "the GPU driver is not the open flavour, which alone "
+					 "exports memory as a dma-buf");
+	rc = session_open(&s);
+	if (rc)
+		return rc;
+	rc = ask_gpus(&s);
+	session_close(&s);
+	if (!rc)
+		atomic_store_explicit(&yes, true, memory_order_relaxed);
+	return rc;
+}
+
+#if GDRI_RM
+/* ---- this process's client ------------------------------------------------------------------- */
+
+GDRI_MUTEX(lock); /* guards what follows, which is constant once there is a GPU */
+static struct session own = { .ctl = -1 };
+static struct gdri_rm_gpu *gpus;
+
+rm_handle gdri_rm_client(void)
+{
+	return own.client;
+}
+
+int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what)
+{
+	return call(own.ctl, request, arg, status, what);
+}
+
+int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what)
+{
+	return control(&own, own.client, command, params, size, what);
+}
+
+/* For a pin, whose callers know one errno for every shortage. */
+static int for_pin(int rc)
+{
+	return gdri_is_short(rc) ? -ENOMEM : rc;
+}
+
+int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
+{
+	return for_pin(open_gpu_node(&own, gpu->minor, fd));
+}
 
 /* CUDA's ordinals, RM's instances and the minors differ: the PCI address identifies a GPU. */
 static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *card)
 {
-	struct rm_card_info cards[RM_MAX_CARDS] = { { .valid = 0 } };
-	int rc = gdri_rm_call(RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
+	struct rm_card_info cards[RM_MAX_CARDS];
+	int rc = read_cards(&own, cards);
 
 	if (rc)
 		return rc;
@@ -180,35 +314,6 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
 			 pci->bus, pci->device);
 }
 
-int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
-{
-	struct rm_register_fd reg = { .ctl_fd = ctl };
-	char path[32];
-	int rc;
-
-	snprintf(path, sizeof(path), RM_GPU_NODE, gpu->minor);
-	rc = open_node(path, fd);
-	if (rc)
-		return rc;
-	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
-	if (rc)
-		gdri_fork_close(*fd);
-	return rc;
-}
-
-static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
-{
-	struct rm_gpu_id_info info = { .gpu_id = gpu_id };
-	struct rm_device_params params = { .instance = 0 };
-	int rc = gdri_rm_control(RM_CONTROL_GPU_ID_INFO, &info, sizeof(info), "GPU_GET_ID_INFO");
-
-	if (rc)
-		return rc;
-	gpu->instance = params.instance = info.device_instance;
-	return alloc(client, RM_CLASS_DEVICE, &params, sizeof(params), "RM_ALLOC of a device",
-		     &gpu->device);
-}
-
 /*
  * Where the GPU is integrated, RM may map memory of cudaMalloc, but "[it] cannot be coherently
  * accessed by the CPU complex" (NVIDIA on DGX Spark, whose driver is the open one: forum "DGX Spark
@@ -216,6 +321,7 @@ static int alloc_device(struct gdri_rm_gpu *gpu, uint32_t gpu_id)
  */
 static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 {
+	struct rm_gpu_id_info info;
 	struct rm_card_info card;
 	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
 	bool integrated;
@@ -232,7 +338,7 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	if (!rc)
 		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
 	if (!rc)
-		rc = make_client_locked();
+		rc = gpus ? 0 : for_pin(session_open(&own));
 	if (!rc)
 		rc = find_card(&gpu->pci, &card);
 	if (rc)
@@ -243,9 +349,10 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	rc = gdri_rm_open_node(gpu, &gpu->node);
 	if (rc)
 		goto err_free;
-	rc = alloc_device(gpu, card.gpu_id);
+	rc = alloc_device(&own, card.gpu_id, &info, &gpu->device);
 	if (rc)
 		goto err_node;
+	gpu->instance = info.device_instance;
 	gpu->next = gpus;
 	gpus = gpu;
 	*out = gpu;
@@ -255,8 +362,8 @@ err_node:
 	gdri_fork_close(gpu->node);
 err_free:
 	free(gpu);
-	if (client && !gpus)
-		close_client_locked();
+	if (own.client && !gpus)
+		session_close(&own);
 	return rc;
 }
 
@@ -278,9 +385,9 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 /* process.c closes the descriptors; client and objects are the parent's. */
 static void after_fork(void)
 {
-	ctl = -1;
-	client = 0;
+	own = (struct session){ .ctl = -1 };
 	gpus = NULL;
 }
 
 GDRI_IN_CHILD(after_fork);
+#endif

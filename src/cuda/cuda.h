@@ -85,13 +85,13 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 /* ---- devices --------------------------------------------------------------------------------- */
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
-bool gdri_cuda_any_coherent(void); /* false if CUDA is not initialised */
+int gdri_cuda_can_export(void); /* 0 if libcuda has the call that makes a dma-buf; or -ENODEV */
 
 /* These initialise CUDA. Integrated: no memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 int gdri_cuda_is_coherent(int device, bool *coherent);
+bool gdri_cuda_any_coherent(void); /* false where CUDA cannot be initialised */
 int gdri_cuda_total_memory(int device, uint64_t *bytes);
-int gdri_cuda_exports_dmabuf(void); /* 0 if any GPU exports its memory as a dma-buf; else -ENODEV */
 
 /* ---- memory of the library's own ------------------------------------------------------------- */
 

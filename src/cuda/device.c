@@ -64,41 +64,26 @@ int gdri_cuda_is_coherent(int device, bool *coherent)
 	return ask_device(device, COHERENT, coherent);
 }
 
-/* Does any GPU have this attribute? *count: the number of GPUs. */
-static bool any_has(CUdevice_attribute attribute, int *count)
+bool gdri_cuda_any_coherent(void)
 {
 	CUdevice dev;
+	int count;
 
-	*count = 0;
-	if (gdri_cu.cuDeviceGetCount(count))
+	if (gdri_cuda_init() || gdri_cu.cuDeviceGetCount(&count))
 		return false;
-	for (int i = 0; i < *count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) && gdri_cuda_device_has(dev, attribute))
+	for (int i = 0; i < count; i++)
+		if (!gdri_cu.cuDeviceGet(&dev, i) && gdri_cuda_device_has(dev, COHERENT))
 			return true;
 	return false;
 }
 
-bool gdri_cuda_any_coherent(void)
+int gdri_cuda_can_export(void)
 {
-	int count;
+	int rc = gdri_cuda_load();
 
-	return !gdri_cuda_load() && any_has(COHERENT, &count);
-}
-
-int gdri_cuda_exports_dmabuf(void)
-{
-	int rc = gdri_cuda_init(), count;
-
-	if (rc)
+	if (rc || gdri_cu.cuMemGetHandleForAddressRange)
 		return rc;
-	if (!gdri_cu.cuMemGetHandleForAddressRange)
-		return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
-	if (any_has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &count))
-		return 0;
-	return gdri_fail(ENODEV,
-			 "none of %d GPUs exports its memory as a dma-buf, as the open flavour "
-			 "of the kernel driver does",
-			 count);
+	return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
 }
 
 int gdri_cuda_total_memory(int device, uint64_t *bytes)

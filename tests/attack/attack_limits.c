@@ -343,7 +343,6 @@ static int child_of_many(void *arg)
 	    gdr_close(shared) != EACCES)
 		return 1;
 	for (int i = 0; i < 3; i++) {
-		/* gdr_open() asks CUDA, which does not work here. */
 		own = barcopy_open(BARCOPY_OPEN_ANY);
 		if (!own)
 			return 2;

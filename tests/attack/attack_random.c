@@ -682,7 +682,7 @@ static void random_calls(void)
 	long calls = 0, good = 0;
 	const char *wrong;
 
-	by_rm = getenv("GDRCOPY_BACKEND") != NULL;
+	by_rm = !strncmp(getenv("GDRCOPY_BACKEND"), "rm", 2);
 	printf("GDRCOPY_TEST_SEED=%llu\n", seed);
 	fflush(stdout);
 	standin_start();
@@ -710,7 +710,7 @@ static void random_calls(void)
 
 static const struct unit_test tests[] = {
 	{ "random calls, dma-buf and host", random_calls,
-	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_RM=absent" },
+	  "GDRSIM_DRIVER_VERSION=13030 GDRCOPY_BACKEND=dmabuf,host" },
 	{ "random calls, rm and host", random_calls, "GDRCOPY_BACKEND=rm,host" },
 };
 

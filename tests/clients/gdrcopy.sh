@@ -25,7 +25,6 @@ done
 cat >"$work/expected" <<'END'
 basic_small_buffers_mapping
 basic_unaligned_mapping
-invalidation_fork_child_gdr_pin_parent_with_tokens
 invalidation_unix_sock_shared_fd_gdr_map_cumemalloc
 invalidation_unix_sock_shared_fd_gdr_map_vmmalloc
 invalidation_unix_sock_shared_fd_gdr_pin_buffer_cumemalloc

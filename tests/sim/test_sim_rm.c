@@ -373,6 +373,32 @@ static void orders(void)
 	}
 }
 
+/* What the GPU can do, by the command in its older form (rmapi_deprecated_control.c). */
+static void gpu_info(int ctl, rm_handle client, rm_handle dev)
+{
+	struct rm_gpu_info info[2] = { { RM_GPU_INFO_DMABUF, 7 }, { RM_GPU_INFO_DMABUF, 7 } };
+	struct rm_gpu_info_list list = { 2, (uintptr_t)info };
+	struct rm_subdevice_params params = { 0 };
+	rm_handle sub = 0, other = 0;
+
+	IS(0u, new_object(ctl, client, dev, &sub, RM_CLASS_SUBDEVICE, &params, sizeof(params)));
+	IS(0x56u, control(ctl, client, dev, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	IS(0u, control(ctl, client, sub, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	ck_assert(info[0].data == 1 && info[1].data == 1);
+	setenv("GDRSIM_DMABUF", "0", 1);
+	IS(0u, control(ctl, client, sub, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	ck_assert(info[0].data == 0 && info[1].data == 0);
+	info[1].index = 0xfff;
+	IS(0x1fu, control(ctl, client, sub, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	list.count = 0;
+	IS(0x1fu, control(ctl, client, sub, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	list.count = 1000;
+	IS(0x5bu, control(ctl, client, sub, RM_CONTROL_GPU_INFO, &list, sizeof(list)));
+	params.instance = 1;
+	IS(0x22u,
+	   new_object(ctl, client, dev, &other, RM_CLASS_SUBDEVICE, &params, sizeof(params)));
+}
+
 static void devices(void)
 {
 	int ctl = open_ctl(), node;
@@ -386,6 +412,7 @@ static void devices(void)
 	close(node);
 	node = open_node(0);
 	IS(0u, new_device(ctl, client, client, 1, &dev));
+	gpu_info(ctl, client, dev);
 	close(ctl);
 	close(node);
 	rm_assert_nothing_left();

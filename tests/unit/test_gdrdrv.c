@@ -229,12 +229,12 @@ static void test_open_next_backend(void)
 	int major, minor;
 
 	node_env("GDRSIM_NODE", "absent");
-	node_env("GDRSIM_DRIVER_VERSION", "13030");
+	node_env("GDRSIM_RM", "present");
 	g = gdr_open();
 	ck_assert_ptr_nonnull(g);
 	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_int_eq(minor, 6);
-	ck_assert_int_eq(attribute(GDR_ATTR_USING_DMA_BUF_MMAP), 1);
+	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 1);
 }
 
 /* The driver is asked about host memory only where CUDA gives no CPU pointer. */

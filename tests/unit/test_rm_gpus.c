@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * The rm backend with several GPUs, whose CUDA ordinals, minors and device instances are three
- * orders, and with nodes of which one is missing.
+ * orders, and with nodes of which one is missing; what gdr_open() asks them without CUDA.
  */
+#include "common/resources.h"
 #include "rm_sim.h"
 
 enum { MAX_GPUS = 3 };
@@ -179,6 +180,108 @@ static void control_node_without_descriptors(void)
 	rm_whole_life("with descriptors", standin_alloc(MIB), MIB);
 }
 
+/* ---- what gdr_open() asks ------------------------------------------------ */
+
+#define GET_INFO "RM_CONTROL.20800101"
+#define NONE	 "rm: none of 2 GPUs exports its memory as a dma-buf: "
+
+/* A refused question is a no; one GPU that says yes is enough, and then none is asked again. */
+static void question(void)
+{
+	static const struct {
+		const char *rules, *text; /* text NULL: gdr_open() succeeds */
+		int err;
+		unsigned int asked;
+		bool none; /* the driver exports nothing */
+	} table[] = {
+		{ "OPEN_CTL:2=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
+		{ "RM_ALLOC.41:*=0x1a", "rm: RM_ALLOC of a client: ", ENOMEM },
+		{ "CARD_INFO:*=EINVAL", "rm: CARD_INFO: ", ENOTSUP },
+		{ "OPEN_DEVICE:*=EACCES", NONE "/dev/nvidia", EACCES },
+		{ "OPEN_DEVICE:*=EMFILE", NONE "/dev/nvidia", EMFILE },
+		{ "REGISTER_FD:*=EINVAL", NONE "REGISTER_FD: ", ENOTSUP },
+		{ "RM_CONTROL.205:*=0x1f", NONE "GPU_GET_ID_INFO: ", EINVAL },
+		{ "RM_ALLOC.80:*=0x1b", NONE "RM_ALLOC of a device: ", EACCES },
+		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
+		{ GET_INFO ":*=0x56", NONE "GPU_GET_INFO: NV_ERR_NOT_SUPPORTED (0x56)", ENOTSUP,
+		  2 },
+		{ NULL, NONE "the driver exports none of it", ENODEV, 2, true },
+		{ "OPEN_DEVICE:1=EACCES", NONE "the driver exports none of it", ENODEV, 1, true },
+		{ "OPEN_DEVICE:2=EACCES", NONE "the driver exports none of it", ENODEV, 1, true },
+		{ GET_INFO ":1=0x56", NULL, 0, 2 },
+		{ GET_INFO ":*=0x56", NULL, 0, 0 },
+	};
+	int before = resources_fds();
+
+	standin_load();
+	for (size_t i = 0; i < COUNT(table); i++) {
+		gdr_t g;
+
+		setenv("GDRSIM_DMABUF", table[i].none ? "0" : "1", 1);
+		rm_sim.faults(table[i].rules);
+		g = gdr_open();
+		if (table[i].text)
+			FAILS_WITH(table[i].err, table[i].text, ERRNO_OF(g));
+		else
+			OK(ERRNO_OF(g));
+		ck_assert_uint_eq(rm_sim.calls(GET_INFO), table[i].asked);
+		ck_assert_uint_eq(rm_sim.calls("MMAP"), 0);
+		rm_assert_kept(0);
+		ck_assert_int_eq(resources_fds(), before);
+		OK(g ? gdr_close(g) : 0);
+	}
+	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
+}
+
+/* Also where that is not the first node; on every layout of the calls. */
+static void first_yes(void)
+{
+	standin_load();
+	OK(ERRNO_OF(gdr_open()));
+	ck_assert_uint_eq(rm_sim.calls(GET_INFO), 1);
+	rm_assert_kept(0);
+	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
+}
+
+static void no_promise(void)
+{
+	FAILS_WITH(ENODEV, unit_arg, ERRNO_OF(gdr_open()));
+	rm_assert_kept(0);
+}
+
+static int uses_cuda(void *arg)
+{
+	(void)arg;
+	standin_start();
+	rm_g = gdr_open();
+	rm_whole_life("in a child", standin_alloc(MIB), MIB);
+	rm_end(1);
+	return 0;
+}
+
+/* A server opens, and its workers use CUDA. */
+static void forked_workers(void)
+{
+	gdr_t g = gdr_open();
+
+	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
+	ck_assert_int_eq(uses_cuda(NULL), 0);
+	OK(gdr_close(g));
+}
+
+/* The attribute is asked before the program's first pin, whatever the link is. */
+static void force_pcie_at_once(void)
+{
+	gdr_t g = gdr_open();
+	int value = 7;
+
+	OK(gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
+	ck_assert_int_eq(value, !getenv("GDRSIM_COHERENT"));
+	OK(gdr_close(g));
+}
+
 #define TWO	 "GDRSIM_DEVICES=2 "
 #define INSTANCE "the descriptor's memory is on device instance 0"
 #define THREE	 "GDRSIM_DEVICES=3 "
@@ -214,6 +317,22 @@ static const struct unit_test tests[] = {
 	{ "/dev/nvidiactl is missing", control_node, "GDRCOPY_BACKEND=rm",
 	  "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there", .bare = true },
 	{ "no descriptor for /dev/nvidiactl", control_node_without_descriptors, "" },
+	{ "gdr_open() asks RM", question, TWO, .bare = true },
+	{ "gdr_open() stops at the first GPU", first_yes, TWO, .bare = true },
+	{ "gdr_open(), driver 515", first_yes, "GDRSIM_RM_DRIVER=515.43.04", .bare = true },
+	{ "gdr_open(), driver 525", first_yes, "GDRSIM_RM_DRIVER=525.60.11", .bare = true },
+	{ "gdr_open(), a node is missing", first_yes,
+	  TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_NO_NODE=0", .bare = true },
+	{ "gdr_open(), the proprietary flavour", no_promise, "GDRSIM_RM_OPEN=0",
+	  "rm: the GPU driver is not the open flavour", .bare = true },
+	{ "gdr_open(), an integrated GPU", no_promise, "GDRSIM_INTEGRATED=1",
+	  "rm: none of 1 GPUs exports its memory as a dma-buf: it is integrated", .bare = true },
+	{ "gdr_open(), libcuda cannot be watched", no_promise, "LD_LIBRARY_PATH=$SIM/direct",
+	  "rm: libcuda imports no ioctl() that could be watched", .bare = true },
+	{ "gdr_open(), then forked workers", forked_workers, "", .bare = true },
+	{ "FORCE_PCIE, asked at once", force_pcie_at_once, "", .bare = true },
+	{ "FORCE_PCIE, asked at once, a coherent link", force_pcie_at_once, "GDRSIM_COHERENT=1",
+	  .bare = true },
 };
 
 UNIT_MAIN("rm: GPUs", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
