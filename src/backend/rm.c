@@ -123,7 +123,8 @@ static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 		rc = gdri_rm_trial(gpu, m->context, &trial);
 	if (!rc)
 		rc = gdri_rm_range_open(gpu, request,
-					trial.verdict == GDRI_RM_ANY ? NULL : trial.reason, &range);
+					trial.verdict == GDRI_RM_ANY ? NULL : trial.reason, &range,
+					NULL);
 	if (rc)
 		return rc;
 	pin->priv = range;

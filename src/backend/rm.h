@@ -50,7 +50,10 @@ struct gdri_rm_gpu {
 		gdr_mapping_type_t type; /* of the mappings */
 		char reason[256]; /* why not ANY */
 	} trial;
-	unsigned int inconclusive; /* trials so far */
+	bool never_any; /* a mapping was wrong: `trial.reason` stands for good */
+	bool warned;
+	uint64_t again_ns; /* the verdict stands until then; 0: for good */
+	uint64_t wait_ns; /* and then so long, twice as long each time */
 };
 
 struct gdri_rm_range {
@@ -93,10 +96,11 @@ rm_handle gdri_rm_client(void);
 
 /*
  * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
- * GPU's exports cannot be observed and exportable memory alone is served.
+ * GPU's exports cannot be observed and exportable memory alone is served. *never is set, if not
+ * NULL, where no later export can be observed either.
  */
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       const char *only_exportable, struct gdri_rm_range **range);
+		       const char *only_exportable, struct gdri_rm_range **range, bool *never);
 /* Frees all duplicates; returns the first failure. NULL is no range. */
 int gdri_rm_range_close(struct gdri_rm_range *range);
 
@@ -105,8 +109,10 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
 
 /*
- * Is rm right on this GPU? Tried with memory of `context` (or NULL) until there is a verdict, which
- * is copied to *trial. -ENOTSUP if nothing is served.
+ * Is rm right on this GPU? Tried with memory of `context` (or NULL) if there is no verdict, or one
+ * that is to be verified again: a failure that says nothing about rm stands for a second, then for
+ * twice as long each time, up to an hour. The verdict is copied to *trial. -ENOTSUP if nothing is
+ * served.
  */
 int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial);
 

@@ -76,6 +76,7 @@ struct export
 	uint64_t offset;
 	bool refused; /* with INVALID_ARGUMENT */
 	bool unknown_layout;
+	bool unseen; /* libcuda's calls cannot be watched */
 	bool no_memory;
 	unsigned int minor; /* of the node; the first one that is not the GPU's stays */
 };
@@ -166,6 +167,7 @@ static int observe_export(const struct gdri_pin_request *request, uint64_t va, s
 {
 	int rc = gdri_cuda_watch_begin(observe, export);
 
+	export->unseen = rc == -ENOTSUP;
 	if (rc)
 		return rc;
 	rc = gdri_cuda_dmabuf(&request->memory, va, size, false, fd);
@@ -229,7 +231,8 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export, u
 	return rc;
 }
 
-static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request)
+static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
+			  bool *never)
 {
 	struct export export = { .gpu = range->gpu, .minor = range->gpu->minor };
 	uint64_t lead = 0;
@@ -243,6 +246,7 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 		gdri_fork_close(fd);
 	}
 	free(export.sources.objects);
+	*never = export.unseen || export.unknown_layout;
 	return rc;
 }
 
@@ -315,10 +319,11 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       const char *only_exportable, struct gdri_rm_range **out)
+		       const char *only_exportable, struct gdri_rm_range **out, bool *never)
 {
 	struct gdri_rm_range *range = calloc(1, sizeof(*range));
 	struct gdri_text why = { .len = 0 };
+	bool unused;
 	int rc;
 
 	if (!range)
@@ -329,7 +334,7 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 	else if (only_exportable)
 		rc = find_by_chunks(range, request);
 	else
-		rc = find_by_dmabuf(range, request);
+		rc = find_by_dmabuf(range, request, never ? never : &unused);
 	if (!rc) {
 		*out = range;
 		return 0;

@@ -25,13 +25,14 @@ enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
 /* Exportable memory is tried with the first one only. */
 static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 
-enum { TRIALS = 3 }; /* after so many inconclusive ones the last result is the verdict */
+#define SECOND	     1000000000ull
+#define LONGEST_WAIT (3600 * SECOND)
 
 /* One try, under lock; too large for a caller's stack. */
 static struct {
 	const struct gdri_rm_gpu *gpu;
 	const char *only_exportable;
-	bool setup; /* the failure lies in the memory or the engine: nothing about rm */
+	bool never; /* the failure is rm's: wrong bytes or types, exports that nobody can observe */
 	size_t count;
 	struct buffer {
 		struct gdri_allocation memory;
@@ -48,6 +49,20 @@ static struct {
 } attempt;
 
 GDRI_MUTEX(lock); /* guards each GPU's verdict */
+
+static int fail_for_good(const char *text)
+{
+	attempt.never = true;
+	return gdri_fail(ENOTSUP, "%s", text);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
 
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
@@ -91,9 +106,9 @@ static int open_buffer(struct buffer *b)
 
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
-	attempt.setup = rc;
 	if (!rc)
-		rc = gdri_rm_range_open(attempt.gpu, &request, attempt.only_exportable, &b->range);
+		rc = gdri_rm_range_open(attempt.gpu, &request, attempt.only_exportable, &b->range,
+					&attempt.never);
 	if (!rc)
 		rc = gdri_rm_map(b->range, request.mapped_size, false, &b->map);
 	if (rc)
@@ -134,7 +149,7 @@ static int compare(const struct gdri_copy_plan *plan)
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		gdri_copy_from(plan, attempt.seen, b->cpu, COMPARED);
 		if (memcmp(attempt.seen, b->pattern, COMPARED) != 0)
-			rc = gdri_fail(ENOTSUP, "the mapping shows other memory than the GPU's");
+			rc = fail_for_good("the mapping shows other memory than the GPU's");
 	}
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		make_pattern(b, (unsigned int)(b - attempt.buffers + BUFFERS));
@@ -144,7 +159,7 @@ static int compare(const struct gdri_copy_plan *plan)
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		rc = by_gpu(b, false, attempt.seen);
 		if (!rc && memcmp(attempt.seen, b->pattern, COMPARED) != 0)
-			rc = gdri_fail(ENOTSUP, "the GPU does not see what the CPU has written");
+			rc = fail_for_good("the GPU does not see what the CPU has written");
 	}
 	return rc;
 }
@@ -157,7 +172,6 @@ static int open_buffers(enum gdri_allocation_kind kind, void *context)
 	for (i = 0; !rc && i < want; i++) {
 		rc = gdri_cuda_alloc(&attempt.buffers[i].memory, kind, attempt.gpu->ordinal,
 				     context, sizes[i], false, -1);
-		attempt.setup = rc;
 		if (!rc)
 			rc = open_buffer(&attempt.buffers[attempt.count++]);
 	}
@@ -166,13 +180,12 @@ static int open_buffers(enum gdri_allocation_kind kind, void *context)
 		return rc;
 	if (attempt.count == i)
 		close_buffer(&attempt.buffers[--attempt.count]);
-	attempt.setup = false;
 	return 0;
 }
 
-/* 0 or -errno; *sure: the failure says something about rm. */
+/* 0 or -errno; *never: it will be the same each time. */
 static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
-	       const char *only_exportable, gdr_mapping_type_t *type, bool *sure)
+	       const char *only_exportable, gdr_mapping_type_t *type, bool *never)
 {
 	struct gdri_text why = { .len = 0 };
 	int rc;
@@ -184,43 +197,46 @@ static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, vo
 	*type = attempt.buffers[0].type;
 	for (size_t i = 1; !rc && i < attempt.count; i++)
 		if (attempt.buffers[i].type != *type)
-			rc = gdri_fail(ENOTSUP, "two mappings are of different types");
+			rc = fail_for_good("two mappings are of different types");
 	if (!rc)
 		rc = compare(gdri_copy_plan(*type));
 	if (rc)
 		gdri_text_add(&why, "%s", gdri_error_text());
 	while (attempt.count)
 		close_buffer(&attempt.buffers[--attempt.count]);
-	*sure = rc != -EIO && !attempt.setup;
+	*never = rc && attempt.never;
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
-/*
- * -ENOMEM and its like, where the trial says nothing, leave no verdict. Neither does another
- * inconclusive failure, which may pass, up to TRIALS of them: *trial then serves this one pin.
- */
-static int try_locked(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial)
+/* -ENOMEM and its like leave the verdict as it is. *settled: no later trial can differ. */
+static int try_locked(struct gdri_rm_gpu *gpu, void *context, bool *settled)
 {
-	bool sure, sure_too = true;
-	int rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL, &trial->type, &sure);
+	struct gdri_rm_trial *trial = &gpu->trial;
+	gdr_mapping_type_t type;
+	int rc = -ENOTSUP;
 
-	trial->verdict = GDRI_RM_ANY;
-	if (gdri_is_short(rc))
-		return rc;
-	if (rc) {
-		snprintf(trial->reason, sizeof(trial->reason), "%s", gdri_error_text());
-		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &trial->type, &sure_too);
+	*settled = true;
+	if (!gpu->never_any) {
+		rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL, &type, &gpu->never_any);
 		if (gdri_is_short(rc))
 			return rc;
-		trial->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
-		sure &= sure_too;
+		snprintf(trial->reason, sizeof(trial->reason), "%s", rc ? gdri_error_text() : "");
 	}
-	if (trial->verdict == GDRI_RM_ANY || sure || ++gpu->inconclusive == TRIALS)
-		gpu->trial = *trial;
+	if (rc) {
+		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &type, settled);
+		if (gdri_is_short(rc))
+			return rc;
+		*settled |= !rc && gpu->never_any;
+		trial->verdict = rc ? GDRI_RM_NONE : GDRI_RM_EXPORTABLE;
+	} else {
+		trial->verdict = GDRI_RM_ANY;
+	}
+	trial->type = type;
 	return 0;
 }
 
-static void say(const struct gdri_rm_gpu *gpu)
+/* One warning for each GPU, however often it is tried. */
+static void say(struct gdri_rm_gpu *gpu)
 {
 	static const char *const texts[] = {
 		[GDRI_RM_ANY] = "any device memory is served",
@@ -228,25 +244,43 @@ static void say(const struct gdri_rm_gpu *gpu)
 		[GDRI_RM_NONE] = "not served: ",
 	};
 	const struct gdri_rm_trial *now = &gpu->trial;
+	bool warn = now->verdict != GDRI_RM_ANY && !gpu->warned;
 
-	if (now->verdict != GDRI_RM_UNTRIED)
-		gdri_log(now->verdict == GDRI_RM_ANY ? GDRI_LOG_DEBUG : GDRI_LOG_WARN,
-			 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", gpu->ordinal,
-			 gpu->pci.domain, gpu->pci.bus, gpu->pci.device, gpu->minor,
-			 texts[now->verdict], now->reason);
+	gpu->warned |= warn;
+	gdri_log(warn ? GDRI_LOG_WARN : GDRI_LOG_DEBUG,
+		 "rm: GPU %d (%04x:%02x:%02x.0, minor %u): %s%s", gpu->ordinal, gpu->pci.domain,
+		 gpu->pci.bus, gpu->pci.device, gpu->minor, texts[now->verdict], now->reason);
+}
+
+/* Before the first pin, and when the verdict's time is over. */
+static int verify_locked(struct gdri_rm_gpu *gpu, void *context)
+{
+	bool served = gpu->trial.verdict == GDRI_RM_EXPORTABLE, settled;
+	uint64_t now = now_ns();
+	int rc;
+
+	if (gpu->trial.verdict != GDRI_RM_UNTRIED && (!gpu->again_ns || now < gpu->again_ns))
+		return 0;
+	rc = try_locked(gpu, context, &settled);
+	if (rc && !served)
+		return gdri_fail(-rc, "the first pin on GPU %d tries memory of its own: %s",
+				 gpu->ordinal, gdri_error_text());
+	if (!rc)
+		say(gpu);
+	gpu->wait_ns = gpu->wait_ns ? 2 * gpu->wait_ns : SECOND;
+	if (gpu->wait_ns > LONGEST_WAIT)
+		gpu->wait_ns = LONGEST_WAIT;
+	gpu->again_ns = !rc && settled ? 0 : now + gpu->wait_ns;
+	return 0;
 }
 
 int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial)
 {
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&lock);
+	rc = verify_locked(gpu, context);
 	*trial = gpu->trial;
-	if (trial->verdict == GDRI_RM_UNTRIED) {
-		rc = try_locked(gpu, context, trial);
-		if (!rc)
-			say(gpu);
-	}
 	pthread_mutex_unlock(&lock);
 	if (!rc && trial->verdict == GDRI_RM_NONE)
 		rc = gdri_fail(ENOTSUP, "the trial on GPU %d failed: %s", gpu->ordinal,

@@ -187,9 +187,11 @@ bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id)
 
 /* ---- descriptors: a dma-buf of a range, or an exported VMM chunk ----------------------------- */
 
+enum { NEEDED_DESCRIPTORS = 4 }; /* libcuda may need more than the one that it returns */
+
 static int take_descriptor(CUresult r, const char *call, int made, int *fd)
 {
-	int probe;
+	int probes[NEEDED_DESCRIPTORS], n = 0, err = 0;
 
 	if (!r) {
 		(void)fcntl(made, F_SETFD, FD_CLOEXEC);
@@ -197,11 +199,17 @@ static int take_descriptor(CUresult r, const char *call, int made, int *fd)
 		return 0;
 	}
 	/* CUDA has one result for a lack of descriptors and other failures of the system. */
-	probe = open("/", O_PATH | O_CLOEXEC);
-	if (probe < 0 && (errno == EMFILE || errno == ENFILE))
-		return gdri_fail(errno, "%s: %s", call, strerror(errno));
-	if (probe >= 0)
-		close(probe);
+	while (!err && n < NEEDED_DESCRIPTORS) {
+		probes[n] = open("/", O_PATH | O_CLOEXEC);
+		if (probes[n] < 0)
+			err = errno;
+		else
+			n++;
+	}
+	while (n)
+		close(probes[--n]);
+	if (err == EMFILE || err == ENFILE)
+		return gdri_fail(err, "%s: %s", call, strerror(err));
 	return gdri_cuda_result(r, call);
 }
 

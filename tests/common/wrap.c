@@ -43,6 +43,7 @@ static _Thread_local struct {
 } w;
 
 static _Atomic long long mapped;
+static _Atomic time_t clock_second;
 
 void wrap_reset(void)
 {
@@ -87,6 +88,11 @@ void wrap_instead(const char *path, const char *file)
 {
 	w.path = path;
 	w.instead = file;
+}
+
+void wrap_clock(time_t second)
+{
+	atomic_store(&clock_second, second);
 }
 
 void wrap_lseek_size(off_t size)
@@ -303,9 +309,18 @@ long __wrap_syscall(long number, ...)
 	return fails("syscall", EFAULT) ? -1 : __real_syscall(number, a, b, c, d);
 }
 
-/* The clock does not fail, and is not counted. */
+/*
+ * The clock does not fail, and is not counted. Where its second stands the rest of it goes on: what
+ * is made of it differs from call to call.
+ */
 WRAP(int, clock_gettime, clockid_t id, struct timespec *t)
 {
+	time_t second = atomic_load(&clock_second);
+	int rc;
+
 	run_before("clock_gettime");
-	return __real_clock_gettime(id, t);
+	rc = __real_clock_gettime(id, t);
+	if (second && id == CLOCK_MONOTONIC)
+		t->tv_sec = second;
+	return rc;
 }

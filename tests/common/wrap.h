@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <time.h>
 
 /* Forget every rule and count of this thread. */
 void wrap_reset(void);
@@ -26,6 +27,9 @@ void wrap_deny_symbol(const char *part);
 
 /* fopen of a path that begins so opens that file; NULL: none. */
 void wrap_instead(const char *path, const char *file);
+
+/* CLOCK_MONOTONIC stands at that second, for all threads; 0: it goes on. */
+void wrap_clock(time_t second);
 
 /* What lseek answers, -1 for the truth. */
 void wrap_lseek_size(off_t size);

@@ -53,7 +53,7 @@ run() {
 node=(LD_PRELOAD="$sim/libgdrdrv_node.so")
 nothing=("${node[@]}" GDRSIM_NODE=absent)
 rm=(LD_PRELOAD="$sim/libnvidia_node.so")
-dmabuf=("${nothing[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
+dmabuf=("${rm[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
 
 # client NAME [link] [vmm] [node]: linked; allocates or registers VMM memory too; looks for the
 # node.

@@ -98,7 +98,7 @@ documented() {
 	sed -n '/^Examples:$/,/^$/s/^  \(gdrcopy_.*\)/\1/p' "$out" >"$tmp/examples"
 	check "$1: --help has examples" [ -s "$tmp/examples" ]
 	while read -r example; do
-		env LD_LIBRARY_PATH="$sim" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
+		env LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
 			sh -c "$example" >"$out" 2>"$err" </dev/null
 		rc=$?
 		expect "$1: example: $example" 0

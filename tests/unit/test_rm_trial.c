@@ -3,7 +3,10 @@
  * The rm backend's trial: once for each GPU, again where it has no verdict, and what it finds wrong
  * in libcuda's exports.
  */
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "abi/rm.h"
 #include "cuda/import_slots.h"
@@ -66,7 +69,7 @@ static void small_stack(void)
 	ck_assert_ptr_null(rc);
 }
 
-/* After ENOMEM and the like, or an unknown failure, the next pin tries again. */
+/* After ENOMEM and the like the next pin tries again, after an unknown failure a later one. */
 static void tried_again(void)
 {
 	static const struct {
@@ -74,15 +77,16 @@ static void tried_again(void)
 		int err;
 		unsigned int kept;
 	} table[] = {
-		{ "OPEN_CTL:1=EMFILE", ENOMEM, 0 },	 { "RM_ALLOC.41:1=0x1a", ENOMEM, 0 },
-		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	 { "OPEN_DEVICE:1=ENFILE", ENOMEM, 0 },
-		{ "OPEN_DEVICE:1=EIO", EIO, 0 },	 { "RM_ALLOC.80:1=0x51", ENOMEM, 0 },
-		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	 { "RM_DUP_OBJECT:1=0xffff", ENOTSUP, 1 },
-		{ "OPEN_DEVICE:2=EMFILE", ENOMEM, 1 },	 { "RM_MAP_MEMORY:1=0x1a", ENOMEM, 1 },
-		{ "RM_MAP_MEMORY:2=ENOMEM", ENOMEM, 1 }, { "RM_MAP_MEMORY:2=0x0f", ENOTSUP, 1 },
-		{ "MMAP:2=EAGAIN", ENOMEM, 1 },
+		{ "OPEN_CTL:1=EMFILE", ENOMEM, 0 },	{ "RM_ALLOC.41:1=0x1a", ENOMEM, 0 },
+		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	{ "OPEN_DEVICE:1=ENFILE", ENOMEM, 0 },
+		{ "OPEN_DEVICE:1=EIO", EIO, 0 },	{ "RM_ALLOC.80:1=0x51", ENOMEM, 0 },
+		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	{ "OPEN_DEVICE:2=EMFILE", ENOMEM, 1 },
+		{ "RM_MAP_MEMORY:1=0x1a", ENOMEM, 1 },	{ "RM_MAP_MEMORY:2=ENOMEM", ENOMEM, 1 },
+		{ "MMAP:2=EAGAIN", ENOMEM, 1 },		{ "RM_DUP_OBJECT:1=0xffff", ENOTSUP, 1 },
+		{ "RM_MAP_MEMORY:2=0x0f", ENOTSUP, 1 },
 	};
 	CUdeviceptr p = standin_alloc(MIB);
+	time_t later = RM_SECOND;
 
 	for (size_t i = 0; i < COUNT(table); i++) {
 		rm_sim.faults(table[i].rule);
@@ -93,6 +97,8 @@ static void tried_again(void)
 		rm_sim.faults(NULL);
 		rm_assert_kept(table[i].kept);
 		ck_assert_uint_eq(standin_device_bytes(0), 2 * MIB);
+		if (table[i].err == ENOTSUP)
+			wrap_clock(later += 3600);
 	}
 	OK(rm_pin(p, MIB, 0));
 	OK(gdr_close(rm_g));
@@ -101,24 +107,129 @@ static void tried_again(void)
 	rm_whole_life("after all that", p, MIB);
 }
 
-/* An unknown failure is a verdict after some trials; exportable memory is served meanwhile. */
-static void ends(void)
+/*
+ * An unknown failure stands for a second, then for twice as long each time, up to an hour.
+ * Exportable memory is served meanwhile, and there is one warning.
+ */
+static CUdeviceptr plain, vmm;
+
+static void pins_for_a_day(void)
 {
-	unsigned long tried = 0;
-	CUdeviceptr plain, vmm;
+	time_t now = RM_SECOND, wait = 1;
+
+	for (int i = 0; i < 20; i++) {
+		unsigned long tried = rm_sim.calls("EXPORT_TO_DMABUF_FD");
+
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		rm_assert_clear();
+		ck_assert_uint_gt(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
+		tried = rm_sim.calls("EXPORT_TO_DMABUF_FD");
+		OK(rm_pin(vmm, 2 * MIB, 0));
+		wrap_clock(now + wait - 1); /* less than `wait` has passed, or just as much */
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		OK(rm_pin(vmm, 2 * MIB, 0));
+		if (wait > 1)
+			ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
+		wrap_clock(now += wait + 1);
+		wait = wait < 1800 ? 2 * wait : 3600;
+	}
+}
+
+static void again(void)
+{
+	const char *text;
 
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	rm_sim.faults(getenv("RULE"));
-	for (int i = 0; i < 6; i++) {
-		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
-		rm_assert_clear();
-		OK(rm_pin(vmm, 2 * MIB, 0));
-		if (i == 1)
-			tried = rm_sim.calls("EXPORT_TO_DMABUF_FD");
+	text = unit_stderr_of(pins_for_a_day);
+	ck_assert_uint_eq(rm_times(text, "WARN: rm: GPU 0"), 1);
+	rm_sim.faults(NULL);
+	OK(rm_pin(plain, MIB, 0));
+	rm_whole_life("healed", plain, MIB);
+}
+
+/* What says nothing about rm passes: a context that an error has ended, another thread's. */
+static void heals(void)
+{
+	static const struct {
+		const char *rule, *text;
+		int err;
+	} table[] = {
+		{ "cuMemAlloc:*=700", "cuMemAlloc: ", ENOTSUP },
+		{ "cuStreamCreate:*=700", "cuStreamCreate: ", ENOTSUP },
+		{ "cuMemcpyHtoDAsync:*=700", "the copy engine could not reach", ENOTSUP },
+		{ "cuMemGetHandleForAddressRange:1=709", "CUDA_ERROR_CONTEXT_IS_DESTROYED", 0 },
+		{ "cuMemGetHandleForAddressRange:1=201", "CUDA_ERROR_INVALID_CONTEXT", 0 },
+		{ "cuMemGetHandleForAddressRange:1=1", "CUDA_ERROR_INVALID_VALUE", 0 },
+	};
+	time_t now = RM_SECOND;
+
+	plain = standin_alloc(MIB);
+	for (size_t i = 0; i < COUNT(table); i++) {
+		cuda_hooks.set_fail(table[i].rule);
+		FAILS_WITH(ENOTSUP, table[i].text, rm_pin(plain, MIB, 0));
+		cuda_hooks.set_fail(NULL);
+		FAILS_WITH(ENOTSUP, table[i].text, rm_pin(plain, MIB, 0));
+		wrap_clock(now += 3700);
 	}
-	ck_assert_uint_gt(tried, 0);
-	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), tried);
+	rm_whole_life("healed", plain, MIB);
+}
+
+/* A shortage while the verdict is verified again leaves what is served as it is. */
+static void short_again(void)
+{
+	plain = standin_alloc(MIB);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=999");
+	FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+	cuda_hooks.set_fail("cuMemAlloc:*=2");
+	wrap_clock(RM_SECOND + 2);
+	OK(rm_pin(vmm, 2 * MIB, 0));
+	FAILS_WITH(ENOTSUP, "CUDA_ERROR_UNKNOWN", rm_pin(plain, MIB, 0));
+	cuda_hooks.set_fail(NULL);
+	FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+	wrap_clock(RM_SECOND + 5);
+	rm_whole_life("healed", plain, MIB);
+}
+
+/* The trial needs memory of its own, which a GPU that is full does not have. */
+static void gpu_full(void)
+{
+	plain = standin_alloc(MIB);
+	cuda_hooks.set_fail("cuMemAlloc:*=2");
+	for (int i = 0; i < 2; i++)
+		FAILS_WITH(ENOMEM,
+			   "rm: the first pin on GPU 0 tries memory of its own: cuMemAlloc: "
+			   "CUDA_ERROR_OUT_OF_MEMORY (2)",
+			   rm_pin(plain, MIB, 0));
+	cuda_hooks.set_fail(NULL);
+	rm_whole_life("with room", plain, MIB);
+}
+
+/* A lack of descriptors at any step of the first pin is that, and no verdict. */
+static void few_descriptors(void)
+{
+	struct rlimit all, few;
+	int high = 0, rc;
+
+	plain = standin_alloc(MIB);
+	for (int fd = 0; fd < 1024; fd++)
+		high = fcntl(fd, F_GETFD) < 0 ? high : fd;
+	for (int fd = 0; fd < high; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			ck_assert_int_eq(dup2(0, fd), fd);
+	OK(getrlimit(RLIMIT_NOFILE, &all));
+	few = all;
+	for (unsigned int left = 0; left < 9; left++) {
+		few.rlim_cur = (rlim_t)high + 1 + left;
+		OK(setrlimit(RLIMIT_NOFILE, &few));
+		rc = rm_pin(plain, MIB, 0);
+		OK(setrlimit(RLIMIT_NOFILE, &all));
+		ck_assert_msg(rc == EMFILE || rc == ENOMEM || (!rc && left > 4), "%u left: %d: %s",
+			      left, rc, barcopy_last_error());
+	}
+	rm_whole_life("with enough", plain, MIB);
 }
 
 /* RM and the kernel decide on a map's type, not CUDA. */
@@ -287,13 +398,19 @@ static void spoiled(void)
 
 #define SPOILED(how, text) spoiled, "", &(struct spoiled){ how, text }, .bare = true
 
+#define LOGGED "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 "
+
 static const struct unit_test tests[] = {
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
 	{ "on a small stack", small_stack, "" },
 	{ "tried again", tried_again, "" },
-	{ "an unknown failure of the export ends", ends, "RULE=EXPORT_TO_DMABUF_FD:*=EINVAL" },
-	{ "an unknown status ends", ends, "RULE=RM_DUP_OBJECT:*=0xffff" },
-	{ "INVALID_STATE ends", ends, "RULE=RM_DUP_OBJECT:*=0x40" },
+	{ "an unknown failure of the export", again, LOGGED "RULE=EXPORT_TO_DMABUF_FD:*=EINVAL" },
+	{ "an unknown status", again, LOGGED "RULE=RM_DUP_OBJECT:*=0xffff" },
+	{ "INVALID_STATE", again, LOGGED "RULE=RM_DUP_OBJECT:*=0x40" },
+	{ "a verdict heals", heals, "" },
+	{ "a verdict heals, short of memory meanwhile", short_again, "" },
+	{ "no memory for the trial", gpu_full, "" },
+	{ "few descriptors", few_descriptors, "" },
 	{ "in BAR1", mapping_type, "TYPE=1" },
 	{ "over a coherent link", mapping_type, "TYPE=2 GDRSIM_COHERENT=1" },
 	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
