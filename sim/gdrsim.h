@@ -6,7 +6,7 @@
  * take them by dlsym() from its handle.
  *
  * Machine. Read at cuInit (libcuda), at each call (NVML).
- *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 16 (1); with 0, cuInit gives NO_DEVICE
+ *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 32 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
  *   GDRSIM_ARENA_GIB=n         address space for device memory (256); a small one saves seconds

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAX_GPUS 16
+#define SIM_MAX_GPUS 32
 
 struct sim_gpu {
 	char name[64];

@@ -16,6 +16,15 @@
 /* AUTO's sizes where the end of copies is polled. */
 enum { READ = 10 << 10, READ_LOCKED = 7 << 10, WRITE_LOCKED = 320 << 10 };
 
+static void device_memory_only(void)
+{
+	void *host = standin_host_alloc(65536, 0);
+	struct gdri_cuda_engine *e;
+
+	FAILS_WITH(-ENOTSUP, "device memory only",
+		   gdri_cuda_engine_new((uintptr_t)host, 65536, &e));
+}
+
 static void engine_by_size(void)
 {
 	unsigned long modes;
@@ -260,6 +269,26 @@ static void polled_words(void)
 	ck_assert_uint_eq(n_polled, 3);
 	ck_assert_ptr_ne(polled[0].at, polled[2].at);
 	ck_assert_ptr_ne(polled[1].at, polled[2].at);
+}
+
+/* The 17th GPU has no page for words: its copies wait as CUDA does. */
+static void more_gpus_than_pages(void)
+{
+	unsigned long pages = cuda_hooks.calls("cuMemHostRegister");
+	struct standin_vmm last;
+	void *map;
+
+	CU(cuda.cuCtxSetCurrent(standin_primary(16)));
+	standin_vmm_alloc(&last, 16, 1, STANDIN_GRANULE, true);
+	OK(gdr_unpin_buffer(g, h));
+	OK(gdr_pin_buffer_v2(g, last.ptr, 65536, 0, &h));
+	OK(gdr_map(g, h, &map, 65536));
+	OK(set(4096, 4096));
+	OK(gdr_copy_to_mapping(h, map, buf, 4096));
+	read_to(buf + 8192, h, map, 4096);
+	ck_assert_mem_eq(buf + 8192, buf, 4096);
+	check_counts(2, 0);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemHostRegister"), pages);
 }
 
 /*
@@ -533,6 +562,7 @@ static void replaced_before_the_options(void)
 }
 
 static const struct unit_test tests[] = {
+	{ "device memory only", device_memory_only, "" },
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
 	{ "AUTO where copies take time", automatic, "GDRSIM_ASYNC_DELAY_US=20" },
@@ -541,6 +571,7 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1" },
 	{ "a word is refused", refused_word, "" },
 	{ "a word of its own", polled_words, "GDRSIM_DEVICES=2" },
+	{ "more GPUs than pages", more_gpus_than_pages, "GDRSIM_DEVICES=17" },
 	{ "beside the legacy stream", beside_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },

@@ -4,6 +4,7 @@
  * SYNC_MEMOPS; exports; and that the caller's context and capture mode are restored.
  */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "common/resources.h"
@@ -75,6 +76,7 @@ static void device_memory(void)
 	IS(pad, 4097, DEVICE, .known = p, .context = ctx, .base = p,
 	   .size = 512); /* its last byte */
 	IS(pad, 4096, UNKNOWN);
+	IS(pad - 61440, 65536 + 8192, UNKNOWN); /* it begins behind the first 64 KiB */
 	big = standin_alloc(2 << 20);
 	IS(big + 65535, 1 << 20, DEVICE, .context = ctx, .base = big, .size = 2 << 20);
 }
@@ -235,6 +237,8 @@ static void older_drivers(void)
 	wrap_reset();
 	standin_start();
 	m = describe(standin_alloc(2 << 20), 65536);
+	if (strstr(missing, "AddressRange"))
+		FAILS_WITH(-ENODEV, missing, gdri_cuda_exports_dmabuf());
 	if (strstr(missing, "AddressRange"))
 		FAILS_WITH(-ENOTSUP, missing, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	else if (strstr(missing, "Export"))
@@ -470,6 +474,87 @@ static void exports(void)
 	ck_assert_uint_eq(standin_device_bytes(0), bytes + (2 << 20)); /* the block of 1 byte */
 }
 
+static int next_fd;
+
+static void is_not_inherited(void)
+{
+	ck_assert_int_eq(fcntl(next_fd, F_GETFD), FD_CLOEXEC);
+}
+
+/* What is opened only to learn why CUDA failed is not inherited either. */
+static void probe_of_descriptors(void)
+{
+	struct gdri_memory m = describe(standin_alloc(65536), 65536);
+	int fd;
+
+	next_fd = dup(0);
+	close(next_fd);
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=999");
+	wrap_reset();
+	wrap_before("close", is_not_inherited);
+	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	ck_assert_uint_eq(wrap_calls("close"), 1);
+	wrap_fail("open", 1, ENFILE);
+	FAILS(-ENFILE, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	wrap_fail("open", 1, EACCES);
+	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	cuda_hooks.set_fail(NULL);
+}
+
+static struct gdri_cuda_pages *given;
+static atomic_int ended;
+
+static void *takes(void *arg)
+{
+	struct gdri_cuda_pages *p;
+	int rc = gdri_cuda_take_pages(0, 3 * 4096, &p);
+
+	atomic_fetch_add(&ended, 1);
+	return rc ? "failed" : arg;
+}
+
+static void *gives(void *arg)
+{
+	gdri_cuda_give_pages(given);
+	atomic_fetch_add(&ended, 1);
+	return arg;
+}
+
+static void beside_others(void)
+{
+	unit_start(1, takes, NULL, 0);
+	unit_start(1, gives, NULL, 0);
+	unit_wait_asleep();
+	ck_assert_int_eq(ended, 0);
+}
+
+/* Pages that are no longer registered are unmapped by the next call, and others wait meanwhile. */
+static void pages_of_the_host(void)
+{
+	struct gdri_cuda_pages *p, *q;
+	long long mapped = wrap_mapped();
+	unsigned long modes;
+
+	OK(gdri_cuda_load());
+	cuda_hooks.set_fail("cuMemHostRegister:*=999");
+	FAILS(-EIO, gdri_cuda_take_pages(0, 1, &p));
+	ck_assert_int_eq(wrap_mapped(), mapped);
+	cuda_hooks.set_fail(NULL);
+	modes = cuda_hooks.calls("cuThreadExchangeStreamCaptureMode");
+	OK(gdri_cuda_take_pages(0, 1, &p)); /* also while another thread captures */
+	ck_assert_uint_eq(cuda_hooks.calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
+	OK(gdri_cuda_take_pages(0, 2 * 4096, &given));
+	CU(cuda.cuMemHostUnregister(p->host));
+	gdri_cuda_give_pages(p);
+	wrap_reset();
+	wrap_before("munmap", beside_others);
+	OK(gdri_cuda_take_pages(0, 4096, &q));
+	ck_assert_ptr_null(unit_join());
+	ck_assert_uint_eq(wrap_calls("munmap"), 1);
+	OK(gdri_cuda_take_pages(0, 2 * 4096, &q));
+	ck_assert_ptr_eq(q, given);
+}
+
 static void *loads(void *arg)
 {
 	(void)arg;
@@ -554,6 +639,8 @@ static const struct unit_test tests[] = {
 	{ "contexts restored (L10)", context_as_found, "GDRSIM_DEVICES=2" },
 	{ "contexts restored after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
+	{ "probe of descriptors", probe_of_descriptors, "" },
+	{ "pages of the host", pages_of_the_host, "" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 	{ "no lock while libcuda is loaded", LOADING("dlopen", gdri_cuda_load), true },
 	{ "no lock while its calls are looked up", LOADING("dlsym", gdri_cuda_load), true },

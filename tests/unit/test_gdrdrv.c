@@ -198,6 +198,7 @@ static void test_open_refused(void)
 		{ "GDRSIM_NODE_MIN_API", "3.0", NULL, EINVAL, "wants a libgdrapi of 3.0" },
 		{ NULL, NULL, "OPEN:*=EPERM", EACCES, "may not be opened" },
 		{ NULL, NULL, "OPEN:*=ENXIO", ENODEV, "not loaded" },
+		{ NULL, NULL, "OPEN:*=ENODEV", ENODEV, "not loaded" },
 		{ NULL, NULL, "OPEN:*=EMFILE", EMFILE, "Too many open files" },
 		{ NULL, NULL, "OPEN:*=ENFILE", ENFILE, "Too many open files in system" },
 		{ NULL, NULL, "OPEN:*=ENOMEM", ENOMEM, "Cannot allocate" },

@@ -145,6 +145,7 @@ static void free_going(void)
 /* The mapping ends before its memory is freed; a failed call does not stop the rest. */
 static void freed_last(void)
 {
+	unsigned long freed = cuda_hooks.calls("cuMemAddressFree");
 	const char *unmapping;
 
 	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &going));
@@ -153,6 +154,8 @@ static void freed_last(void)
 	cuda_hooks.set_fail("cuMemUnmap:1=999");
 	unmapping = strstr(unit_stderr_of(free_going), "unmapping");
 	ck_assert(unmapping && strstr(unmapping, "freeing"));
+	/* Addresses that are still mapped are not given back. */
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemAddressFree"), freed);
 	wrap_reset();
 	cuda_hooks.set_fail(NULL);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* The process tag: which page it lies in, what a fork does to it, and the locks after a fork. */
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +14,10 @@
 #include "common/expect.h"
 #include "common/unit.h"
 #include "common/wrap.h"
+#include "backend/backend.h"
 #include "barcopy.h"
+#include "base/env.h"
+#include "base/inside.h"
 #include "base/process.h"
 
 static void tag_lasts(void)
@@ -128,6 +134,105 @@ static void from_many_threads(void)
 	ck_assert_uint_eq(gdri_process_tag(), 1);
 }
 
+/* ---- inside the library -------------------------------------------------- */
+
+static int deferred;
+
+static void defer_once(void)
+{
+	deferred++;
+	ck_assert(gdri_is_inside());
+	if (deferred == 1)
+		gdri_inside_defer(defer_once);
+}
+
+/* What is deferred runs when the thread leaves the library, and so does what that defers. */
+static void deferred_work(void)
+{
+	int state;
+
+	gdri_inside_enter();
+	gdri_inside_enter();
+	gdri_inside_defer(defer_once);
+	gdri_inside_leave();
+	ck_assert_int_eq(deferred, 0);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	ck_assert_int_eq(state, PTHREAD_CANCEL_DISABLE);
+	gdri_inside_leave();
+	ck_assert_int_eq(deferred, 2);
+	ck_assert(!gdri_is_inside());
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	ck_assert_int_eq(state, PTHREAD_CANCEL_ENABLE);
+	gdri_inside_enter();
+	gdri_inside_leave();
+	ck_assert_int_eq(deferred, 2);
+}
+
+/* ---- descriptors --------------------------------------------------------- */
+
+static int is_closed(void *arg)
+{
+	return fcntl(*(int *)arg, F_GETFD) == -1 ? 0 : 1;
+}
+
+/* A program without standard input: what the library opens gets descriptor 0. */
+static void descriptor_0(void)
+{
+	char text[64];
+	int fd = -1;
+
+	close(0);
+	gdri_read_line("/proc/self/comm", text, sizeof(text));
+	ck_assert_str_eq(text, "test_process");
+	ck_assert_int_eq(is_closed(&(int){ 0 }), 0);
+	OK(gdri_process_enter());
+	OK(gdri_open_node("/dev/null", "", &fd));
+	ck_assert_int_eq(fd, 0);
+	ck_assert_int_eq(unit_in_child(is_closed, &fd), 0);
+	gdri_fork_close(fd);
+	ck_assert_int_eq(is_closed(&fd), 0);
+}
+
+/* ---- the fork lock ------------------------------------------------------- */
+
+enum { OPENS, OWNS, CLOSES, ENTERS };
+static int guarded_fd;
+static atomic_int ended;
+
+static void *calls(void *arg)
+{
+	switch ((intptr_t)arg) {
+	case OPENS:
+		guarded_fd = gdri_fork_open("/dev/null", O_RDONLY);
+		break;
+	case OWNS:
+		(void)gdri_fork_own(dup(guarded_fd));
+		break;
+	case CLOSES:
+		gdri_fork_close(guarded_fd);
+		break;
+	default:
+		(void)gdri_process_enter();
+	}
+	atomic_fetch_add(&ended, 1);
+	return NULL;
+}
+
+/* While a thread forks, no other changes what a child closes or makes a tag. */
+static void waits_for_a_fork(void)
+{
+	for (intptr_t call = OPENS; call <= ENTERS; call++) {
+		atomic_store(&ended, 0);
+		gdri_fork_hold();
+		unit_start(1, calls, (void *)call, 0);
+		unit_wait_asleep();
+		ck_assert_msg(!atomic_load(&ended), "call %ld does not wait", (long)call);
+		gdri_fork_release();
+		unit_join();
+		ck_assert_int_eq(atomic_load(&ended), 1);
+	}
+}
+
 static const struct unit_test tests[] = {
 	{ "the tag lasts", tag_lasts, "" },
 	{ "a child and its child", child_has_none, "" },
@@ -135,6 +240,9 @@ static const struct unit_test tests[] = {
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },
 	{ "from many threads", from_many_threads, "" },
+	{ "deferred work", deferred_work, "" },
+	{ "descriptor 0", descriptor_0, "" },
+	{ "waits for a fork", waits_for_a_fork, "" },
 };
 
 UNIT_MAIN("process", tests)

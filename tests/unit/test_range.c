@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include "cache/cache.h"
 #include "common/wrap.h"
 #include "fixture.h"
 
@@ -425,8 +426,29 @@ static void threads(void)
 	vmm_delete(shared_memory, 4);
 }
 
+/* Neither open ranges nor those that have ended keep memory of a context that is closed. */
+static void closed_contexts(void)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	uint32_t next = 0;
+	gdr_mh_t mh;
+	void *cpu;
+
+	for (int i = 0; i < 3; i++) {
+		end_now();
+		ck_assert(i < 2 || gdri_ranges.first_free == next);
+		next = gdri_ranges.first_free;
+		g = open_any();
+		OK(barcopy_map_range(g, d, 100, 0, &cpu, &mh));
+		if (i)
+			OK(barcopy_unmap_range(g, mh));
+	}
+	vmm_delete(d, 1);
+}
+
 static const struct unit_test tests[] = {
 	{ "any byte", any_byte },
+	{ "closed contexts", closed_contexts },
 	{ "flush", flush },
 	{ "pinned once", pinned_once },
 	{ "overlap", overlap },
