@@ -108,10 +108,9 @@ int main()
 		job j = { to, from, size };
 		uint64_t done;
 
-		/* A send orders no stores of the host's memory: the kernel could read older bytes. */
-		GDR(barcopy_fence(mem.handle, BARCOPY_FENCE_AFTER_WRITE));
-		GDR(barcopy_queue_send(queue, &j, sizeof(j), WAIT));
-		GDR(barcopy_queue_receive(queue, &done, sizeof(done), nullptr, WAIT));
+		/* Ordered: the kernel reads what this thread has stored into host memory. */
+		GDR(barcopy_queue_send(queue, &j, sizeof(j), BARCOPY_QUEUE_ORDERED, WAIT));
+		GDR(barcopy_queue_receive(queue, &done, sizeof(done), nullptr, 0, WAIT));
 		bad += done != to;
 	};
 	printf("%8s | %-29s | %-29s\n%8s | %9s %9s %9s | %9s %9s %9s\n", "", "read, us", "write, us", "bytes",
@@ -167,7 +166,7 @@ int main()
 		printf("%8zu | %9.2f %9.2f %9.2f | %9.2f %9.2f %9.2f\n", size, us[0], us[1], us[2], us[3], us[4],
 		       us[5]);
 	}
-	GDR(barcopy_queue_stop(queue));
+	GDR(barcopy_queue_stop(queue, 0));
 	GDR(barcopy_queue_destroy(queue, WAIT));
 	gdr_close(g);
 	printf("%ld copies of %d were wrong\n", bad, 8 * 6 * ROUNDS);

@@ -127,10 +127,10 @@ int main()
 	serve<<<1, 32, 0, stream>>>(view, on_gpu);
 	CUDA(cudaGetLastError());
 	resident = measure(matrix, x, y, &bad, [&] {
-		GDR(barcopy_queue_send(queue, x, N * sizeof(*x), WAIT));
-		GDR(barcopy_queue_receive(queue, y, N * sizeof(*y), nullptr, WAIT));
+		GDR(barcopy_queue_send(queue, x, N * sizeof(*x), 0, WAIT));
+		GDR(barcopy_queue_receive(queue, y, N * sizeof(*y), nullptr, 0, WAIT));
 	});
-	GDR(barcopy_queue_stop(queue));
+	GDR(barcopy_queue_stop(queue, 0));
 	GDR(barcopy_queue_destroy(queue, WAIT));
 	gdr_close(g);
 	printf("%d products of %d by %d: a call into the resident kernel %.2f us, a launch and its end %.2f us, "

@@ -67,6 +67,19 @@ BARCOPY_WARP_FN void barcopy_warp_fence(void)
 	asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/* Writes 1 into a word that is 0; later loads follow. Returns 1 if it was 0. */
+BARCOPY_WARP_FN unsigned barcopy_warp_claim(unsigned long long addr)
+{
+	unsigned long long before;
+
+	asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], 0, 1;\n"
+		     "fence.sc.sys;"
+		     : "=l"(before)
+		     : "l"(addr)
+		     : "memory");
+	return before == 0;
+}
+
 BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 {
 	unsigned lane;
@@ -88,7 +101,7 @@ typedef struct barcopy_warp {
 	unsigned long long word[2];   /* this lane's two words of the last look's eight lines */
 	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, line, shift;
-	unsigned long long begun; /* the number of this kernel */
+	unsigned long long begun; /* the number of this kernel; 0: it was refused */
 } barcopy_warp_t;
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -128,15 +141,18 @@ BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 /*
  * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With
  * `wait`, repeats until the first line is complete. Returns 1 if it is complete and stops the
- * kernel. Otherwise q->have counts the complete lines, from the first on, up to the stop line. A
- * word that is used is the value that was checked: it is not read again.
+ * kernel. Otherwise q->have counts the complete lines, from the first on, up to the stop line; one
+ * that is no message's counts as such. A word that is used is the value that was checked: it is not
+ * read again.
  */
 BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
 {
 	unsigned long long at;
-	unsigned late, place;
+	unsigned late, place, head;
 	int first;
 
+	if (!q->begun)
+		return 1;
 	q->rx += q->have;
 	q->at = 0;
 	barcopy_warp_free(q);
@@ -150,7 +166,9 @@ BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wai
 		       BARCOPY_QUEUE_LAP_MASK << 16;
 		first = __all_sync(BARCOPY_WARP_ALL, !late || q->line);
 	} while (wait && !first);
-	late |= (unsigned)(q->word[0] >> 56) & BARCOPY_QUEUE_HEAD_STOP;
+	head = (unsigned)(q->word[0] >> 56);
+	late |= head - 1 >= BARCOPY_QUEUE_LINE &&
+		head != (BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE);
 	q->have = barcopy_warp_zeroes(__ballot_sync(BARCOPY_WARP_ALL, (int)late)) / 4;
 	return first && !q->have;
 }
@@ -165,6 +183,8 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 		barcopy_warp_fence();
 	if (q->room >= n)
 		return 1;
+	if (!q->begun)
+		return 0;
 	do {
 		barcopy_warp_free(q);
 		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
@@ -199,25 +219,53 @@ BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned 
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/** The first call: starts, or continues where the last kernel on this queue ended. */
-BARCOPY_WARP_FN void barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
+/*
+ * In lane 0: takes the queue unless it has ended, was made anew or has a kernel. The generation is
+ * read before anything is written, as the memory may be another queue's, and once more when the
+ * owner's word is set: barcopy_queue_destroy() clears the one and then reads the other.
+ */
+BARCOPY_WARP_FN unsigned barcopy_warp_own(const barcopy_queue_view_t *view)
+{
+	unsigned long long owner = view->control + BARCOPY_QUEUE_OWNER_AT, v[2];
+	unsigned won;
+
+	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
+	if (v[0] != view->generation || view->generation >> 24 != BARCOPY_QUEUE_VERSION)
+		return 0;
+	won = barcopy_warp_claim(owner);
+	barcopy_warp_store(!won, view->state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
+	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
+	barcopy_warp_store(won && v[0] != view->generation, owner, 0, 0);
+	return won && v[0] == view->generation;
+}
+
+/**
+ * The first call: starts, or continues where the last kernel on this queue ended. Returns 1; 0: the
+ * queue has ended, or another kernel is on it or returned without barcopy_warp_end(). Then the
+ * other calls return as if the kernel were to stop, and do nothing.
+ */
+BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
 	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT, count[2], kernels[2];
 
-	barcopy_warp_load(saved, 0, count);
-	barcopy_warp_load(saved + 16, 0, kernels);
 	q->view = view;
 	q->lane = barcopy_warp_lane();
 	q->line = q->lane / 4;
 	q->shift = 16 - barcopy_warp_zeroes(view.lines);
+	q->at = q->have = q->ordered = q->room = 0;
+	q->word[0] = q->word[1] = q->begun = 0;
+	if (!__any_sync(BARCOPY_WARP_ALL, q->lane == 0 && barcopy_warp_own(&view)))
+		return 0;
+	__syncwarp(BARCOPY_WARP_ALL);
+	barcopy_warp_load(saved, 0, count);
+	barcopy_warp_load(saved + 16, 0, kernels);
 	q->rx = q->freed = count[0];
 	q->tx = count[1];
 	q->begun = kernels[0] + 1;
-	q->at = q->have = q->ordered = q->room = 0;
-	q->word[0] = q->word[1] = 0;
 	__syncwarp(BARCOPY_WARP_ALL);
 	barcopy_warp_store(q->lane == 0, saved + 16, q->begun, 0);
 	barcopy_warp_store(q->lane == 0, view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun, 0);
+	return 1;
 }
 
 /** The last call: from now on the CPU may free the queue, and another kernel may begin. */
@@ -225,9 +273,13 @@ BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
 {
 	unsigned long long taken = q->rx + q->at;
 
+	if (!q->begun)
+		return;
 	__syncwarp(BARCOPY_WARP_ALL);
 	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_SAVED_AT, taken, q->tx);
 	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
+	barcopy_warp_fence();
+	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_OWNER_AT, 0, 0);
 	barcopy_warp_fence();
 	__syncwarp(BARCOPY_WARP_ALL);
 	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun,
@@ -257,6 +309,8 @@ BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned 
 		q->at = end < q->have ? end : q->have;
 		barcopy_warp_data(q->word, data);
 		head &= BARCOPY_QUEUE_HEAD_SIZE;
+		if (size + (q->at - first) * BARCOPY_QUEUE_LINE > BARCOPY_QUEUE_MESSAGE_MAX)
+			return -1;
 		left = q->line >= first && q->line < q->at ? (int)(head - q->lane % 4 * 12) : 0;
 		for (i = 0; i < 3; i++)
 			if (left > (int)i * 4)
@@ -303,14 +357,14 @@ BARCOPY_WARP_FN void barcopy_warp_write_from(barcopy_warp_t *q, const void *buff
 
 /**
  * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies
- * is full. Returns 1; 0: the ring is full and the kernel shall stop.
+ * is full. Returns 1; 0: the ring is full and the kernel shall stop, or the size is another one.
  */
 BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
 				       unsigned flags)
 {
 	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE;
 
-	if (!barcopy_warp_make_room(q, lines, flags))
+	if (size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX || !barcopy_warp_make_room(q, lines, flags))
 		return 0;
 	barcopy_warp_write_from(q, buffer, size, 0);
 	if (lines > 8)
@@ -346,16 +400,18 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 	q->at = q->have;
 	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
 		barcopy_warp_fence();
-	if (flags & BARCOPY_WARP_ORDERED) /* the other lanes' accesses follow those that acquired */
-		__syncwarp(BARCOPY_WARP_ALL);
+	__syncwarp(BARCOPY_WARP_ALL); /* other lanes load these places next, and what was ordered */
 	return q->have - at;
 }
 
-/** Sends `n` such messages, 1 to 8, from the same lanes. Returns what barcopy_warp_reply() does. */
+/** Sends `n` such messages, 1 to 8, of 1 to 48 bytes, from the same lanes. Returns what
+ *  barcopy_warp_reply() does. */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
 				     unsigned size, unsigned flags)
 {
-	if (!barcopy_warp_make_room(q, n, flags))
+	int wrong = n - 1 >= 8 || (q->line < n && size - 1 >= BARCOPY_QUEUE_LINE);
+
+	if (__any_sync(BARCOPY_WARP_ALL, wrong) || !barcopy_warp_make_room(q, n, flags))
 		return 0;
 	barcopy_warp_write(q, n, data, size);
 	return 1;

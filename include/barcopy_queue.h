@@ -13,6 +13,14 @@
  *
  * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be
  * different threads. The kernel's side is one warp. The conventions are those of barcopy.h.
+ *
+ * Load kernels before a kernel on a queue is launched. With lazy loading, CUDA's default, the first
+ * launch of any kernel waits until every kernel that runs has ended: for ever, if that one waits
+ * for a message. CUDA_MODULE_LOADING=EAGER in the environment loads all at once,
+ * cudaFuncGetAttributes() one kernel.
+ *
+ * This interface is experimental until release 2.7: a change gives its symbols another version, so
+ * that a program that was linked before does not start.
  */
 #ifndef BARCOPY_QUEUE_H
 #define BARCOPY_QUEUE_H
@@ -33,23 +41,27 @@ typedef struct barcopy_queue_view {
 	unsigned long long control;  /**< words in GPU memory */
 	unsigned long long state;    /**< words in host memory */
 	unsigned int lines;	     /**< per ring; a power of two */
-	unsigned int reserved;
+	unsigned int generation;     /**< the layout's version (8 bits), the queue's number (24) */
 } barcopy_queue_view_t;
 
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
-#define BARCOPY_QUEUE_CREDIT_AT	 0   /* control: reply lines that the CPU has read */
-#define BARCOPY_QUEUE_STOP_AT	 8   /* control: 1 if the kernel shall stop */
-#define BARCOPY_QUEUE_SAVED_AT	 128 /* control: three words that one kernel leaves for the next */
-#define BARCOPY_QUEUE_CONTROL	 256 /* size of the control block in bytes */
-#define BARCOPY_QUEUE_FREED_AT	 0   /* state: request lines that the kernel has taken */
-#define BARCOPY_QUEUE_BEGUN_AT	 64  /* state: kernels that have begun */
-#define BARCOPY_QUEUE_ENDED_AT	 128 /* state: kernels that have ended: the last store */
-#define BARCOPY_QUEUE_STATE	 256 /* size of the state block in bytes */
-#define BARCOPY_QUEUE_DATA_BITS	 48  /* a word's low bits: the message */
-#define BARCOPY_QUEUE_LAP_MASK	 0xffu /* the next 8 bits: the lap; the last 8: the header */
-#define BARCOPY_QUEUE_HEAD_SIZE	 0x3fu /* header: bytes of the message in this line */
-#define BARCOPY_QUEUE_HEAD_MORE	 0x40u /* header: the message continues in the next line */
-#define BARCOPY_QUEUE_HEAD_STOP	 0x80u /* header: no message; the kernel shall stop */
+#define BARCOPY_QUEUE_VERSION       1u
+#define BARCOPY_QUEUE_CREDIT_AT     0   /* control: reply lines that the CPU has read */
+#define BARCOPY_QUEUE_ABORT_AT      8   /* control: 1 if the kernel shall wait for no room */
+#define BARCOPY_QUEUE_GENERATION_AT 16  /* control: the view's generation; 0: the queue has ended */
+#define BARCOPY_QUEUE_OWNER_AT      64  /* control: 1 while a kernel has the queue; the GPU's */
+#define BARCOPY_QUEUE_SAVED_AT      128 /* control: three words that one kernel leaves for the next */
+#define BARCOPY_QUEUE_CONTROL       256 /* size of the control block in bytes */
+#define BARCOPY_QUEUE_FREED_AT      0   /* state: request lines that the kernel has taken */
+#define BARCOPY_QUEUE_BEGUN_AT      64  /* state: kernels that have begun */
+#define BARCOPY_QUEUE_ENDED_AT      128 /* state: kernels that have ended: the last store */
+#define BARCOPY_QUEUE_REFUSED_AT    192 /* state: not 0 if a kernel found another one's queue */
+#define BARCOPY_QUEUE_STATE         256 /* size of the state block in bytes */
+#define BARCOPY_QUEUE_DATA_BITS     48  /* a word's low bits: the message */
+#define BARCOPY_QUEUE_LAP_MASK      0xffu /* the next 8 bits: the lap; the last 8: the header */
+#define BARCOPY_QUEUE_HEAD_SIZE     0x3fu /* header: bytes of the message in this line */
+#define BARCOPY_QUEUE_HEAD_MORE     0x40u /* header: the message continues in the next line */
+#define BARCOPY_QUEUE_HEAD_STOP     0x80u /* header: no message; the kernel shall stop */
 
 #ifndef __CUDACC_RTC__
 
@@ -70,9 +82,39 @@ typedef struct barcopy_queue *barcopy_queue_t;
 /** Options of barcopy_queue_create(). A field of 0 selects the default. */
 typedef struct barcopy_queue_options {
 	size_t struct_size; /**< sizeof(barcopy_queue_options_t) */
-	uint32_t lines;	    /**< per ring: a power of two, 16 to 65536; 0: 256 */
-	uint32_t flags;	    /**< must be 0 */
+	uint32_t lines; /**< per ring: a power of two, 16 to 65536; 0: 256 */
+	uint32_t flags; /**< must be 0 */
 } barcopy_queue_options_t;
+
+/** Flags; the calls that take one stand before it. */
+typedef enum barcopy_queue_flags {
+	/** send, try_send: a kernel that receives this message with BARCOPY_WARP_ORDERED sees what
+	 *  the calling thread stored before, in host memory too. Costs a fence of the CPU. */
+	BARCOPY_QUEUE_ORDERED = 1,
+	/** send, try_send, receive: EPIPE instead of a wait once all kernels that began have ended,
+	 *  and at least one began. Not where another kernel is to continue. */
+	BARCOPY_QUEUE_UNTIL_END = 2,
+	/** stop: a kernel that waits for room for a reply does not go on waiting. */
+	BARCOPY_QUEUE_ABORT = 4
+} barcopy_queue_flags_t;
+
+/** What is known about a queue's kernels. */
+typedef enum barcopy_queue_phase {
+	BARCOPY_QUEUE_NEVER_BEGUN = 0,
+	BARCOPY_QUEUE_RUNNING = 1, /**< or returned without barcopy_warp_end() */
+	BARCOPY_QUEUE_STOPPED = 2, /**< barcopy_queue_stop() was called; else as RUNNING */
+	BARCOPY_QUEUE_ENDED = 3, /**< all that began */
+	BARCOPY_QUEUE_DEAD = 4 /**< CUDA's last answer to a wait: its context has ended */
+} barcopy_queue_phase_t;
+
+/** Set by barcopy_queue_get_state(). */
+typedef struct barcopy_queue_state {
+	size_t struct_size; /**< sizeof(barcopy_queue_state_t), set by the caller */
+	uint32_t phase; /**< a barcopy_queue_phase_t */
+	uint32_t refused; /**< 1: a kernel was refused, since another one had begun and not ended.
+			     *	 It runs, or returned without barcopy_warp_end(). */
+	uint64_t begun; /**< kernels that have begun */
+} barcopy_queue_state_t;
 
 /**
  * Creates a queue for kernels of one GPU, in the device's primary context (that of the CUDA
@@ -88,60 +130,78 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 
 /**
  * Gets the parameter that a kernel takes; every call gives the same. One kernel at a time may use
- * it. A kernel that begins after another has ended continues where that one stopped.
+ * it: another one is refused. A kernel that begins after another has ended continues where that one
+ * stopped. A kernel that begins after the queue's end is refused.
  * @return 0; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
 
 /**
- * Sends a message to the kernel; no flush or fence is needed. A kernel that receives it with
+ * Gets what kernels have written and CUDA last answered. Makes no call of CUDA; any thread.
+ * @param state  struct_size is set before the call; see barcopy.h
+ * @return 0; EINVAL (queue, NULL, struct_size); EACCES.
+ */
+int barcopy_queue_get_state(barcopy_queue_t queue, barcopy_queue_state_t *state);
+
+/**
+ * Sends a message to the kernel; no flush is needed. A kernel that receives it with
  * BARCOPY_WARP_ORDERED sees what the calling thread has copied into a mapping of the same GPU
  * before, by gdr_copy_to_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE).
- * The thread's own stores, in host memory too, are ordered only by barcopy_fence() with
- * BARCOPY_FENCE_AFTER_WRITE on a mapping of the same GPU, before the send.
+ * With BARCOPY_QUEUE_ORDERED it sees all that the thread has stored before.
  * @param size        bytes, 1 to BARCOPY_QUEUE_MESSAGE_MAX
- * @param timeout_ns  how long to wait for room; 0: do not wait; UINT64_MAX: no limit
+ * @param flags       0, BARCOPY_QUEUE_ORDERED, BARCOPY_QUEUE_UNTIL_END
+ * @param timeout_ns  how long to wait for room; 0: do not wait; UINT64_MAX: no limit. A wait asks
+ *                    CUDA in every 100 ms whether its context still works.
  * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never
- *         launched); EMSGSIZE (size); ESHUTDOWN (stopped); EINVAL (queue, NULL); EACCES; EBUSY
- *         (builds with a sanitizer only: another thread is sending).
+ *         launched); EPIPE (the context has ended, or what BARCOPY_QUEUE_UNTIL_END says); EMSGSIZE
+ *         (size); ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a
+ *         sanitizer only: another thread is sending).
  */
-int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size,
+int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags,
 		       uint64_t timeout_ns);
 
 /** Like barcopy_queue_send(), but does not wait: a full ring gives EAGAIN. */
-int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size);
+int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags);
 
 /**
  * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, later reads of
  * the calling thread, of mapped GPU memory or of host memory, see what the kernel had stored
  * before.
  * @param message     a buffer of `capacity` bytes
- * @param size        set to the bytes of the reply; may be NULL
+ * @param size        set to the bytes of the reply, also with EMSGSIZE; may be NULL
+ * @param flags       0, BARCOPY_QUEUE_UNTIL_END
  * @param timeout_ns  as in barcopy_queue_send()
- * @return 0; ETIMEDOUT (no reply); EMSGSIZE (larger than capacity: it stays in the queue); EINVAL
- *         (queue, NULL); EACCES; EBUSY (builds with a sanitizer only: another thread is receiving).
+ * @return 0; ETIMEDOUT (no reply); EPIPE (no reply is left, and: the queue was stopped and its
+ *         kernel has ended; what BARCOPY_QUEUE_UNTIL_END says; the context has ended); EMSGSIZE
+ *         (larger than capacity) or EBADMSG (the kernel wrote what is no message): the reply stays
+ *         in the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a sanitizer only:
+ *         another thread is receiving).
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
-			  uint64_t timeout_ns);
+			  uint32_t flags, uint64_t timeout_ns);
 
 /**
- * Stops the kernel: after all messages sent before, its receive returns 0. A reply that waits for
- * room returns 0 at once. After this call only barcopy_queue_receive() and barcopy_queue_destroy()
- * are useful. Only the sending thread may call it. A second call does nothing.
- * @return 0; EINVAL (queue); EACCES.
+ * Stops the kernel: after all messages sent before, its receive returns 0. Replies are still to be
+ * received, as before: a kernel that has no room for one waits. With BARCOPY_QUEUE_ABORT such a
+ * reply returns 0 at once; that and messages not yet taken are lost. Only the sending thread may
+ * call it; a second call may add BARCOPY_QUEUE_ABORT.
+ * @param flags  0 or BARCOPY_QUEUE_ABORT
+ * @return 0; EINVAL (queue, flags); EACCES; EBUSY (builds with a sanitizer only: another thread is
+ *         sending).
  */
-int barcopy_queue_stop(barcopy_queue_t queue);
+int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
 
 /**
- * Ends a queue. No other thread may be in a call on it. Waits for a kernel that
- * barcopy_queue_stop() has stopped. It cannot see a kernel that was launched and has not begun:
- * synchronise, or receive a reply, before. If CUDA reports an error of the context, or the device
- * was reset, the call succeeds without touching the device. CUDA may report another stream's error
- * only when this queue's kernel has ended: until then the call fails with EBUSY, or with ETIMEDOUT
- * after barcopy_queue_stop().
- * @param timeout_ns  how long to wait for the kernel's end
- * @return 0; EBUSY (a kernel uses the queue and was not stopped) or ETIMEDOUT (the kernel has not
- *         ended): nothing was done; EINVAL (queue); EACCES.
+ * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop() it drops
+ * replies and waits for the kernel to serve all messages and end; at the deadline it adds
+ * BARCOPY_QUEUE_ABORT and waits 100 ms more. gdr_close() stops all queues of its context and gives
+ * them together 1 s. A kernel that was launched and has not begun is refused when it begins: to
+ * have it serve, synchronise, or receive a reply, before. If CUDA reports an error of the context,
+ * or the device was reset, the call succeeds without touching the device. CUDA may report another
+ * stream's error only when this queue's kernel has ended: until then the call fails.
+ * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort
+ * @return 0; EBUSY (a kernel uses the queue and was not stopped: nothing was done) or ETIMEDOUT
+ *         (the kernel has not ended; the queue can be destroyed later); EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
 

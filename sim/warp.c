@@ -171,3 +171,12 @@ void sim_warp_store(uint64_t addr, uint64_t value)
 	stall();
 	__atomic_store_n((uint64_t *)(uintptr_t)addr, value, __ATOMIC_RELEASE);
 }
+
+unsigned int sim_warp_claim(uint64_t addr)
+{
+	uint64_t none = 0;
+
+	stall();
+	return __atomic_compare_exchange_n((uint64_t *)(uintptr_t)addr, &none, 1, 0,
+					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}

@@ -26,6 +26,7 @@ const uint64_t *sim_warp_gather(uint64_t value);
 /* Accesses a word of the queue; one in GDRSIM_WARP_STALL accesses stalls first. */
 uint64_t sim_warp_load(uint64_t addr);
 void sim_warp_store(uint64_t addr, uint64_t value);
+unsigned int sim_warp_claim(uint64_t addr); /* 0 becomes 1: returns 1 */
 
 static inline unsigned int sim_warp_ballot(int yes)
 {
@@ -51,6 +52,11 @@ static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsign
 	(void)acquire;
 	v[0] = sim_warp_load(addr);
 	v[1] = sim_warp_load(addr + 8);
+}
+
+static inline unsigned int barcopy_warp_claim(uint64_t addr)
+{
+	return sim_warp_claim(addr);
 }
 
 static inline void barcopy_warp_store(int yes, uint64_t addr, uint64_t v0, uint64_t v1)

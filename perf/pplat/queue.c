@@ -93,7 +93,7 @@ static void start_queue(struct run *r, int i, CUfunction kernel)
 static void stop_queues(struct run *r, int n)
 {
 	for (int i = 0; i < n; i++)
-		pplat_check(barcopy_queue_stop(r->queue[i]), "barcopy_queue_stop");
+		pplat_check(barcopy_queue_stop(r->queue[i], 0), "barcopy_queue_stop");
 	for (int i = 0; i < n; i++)
 		pplat_check(barcopy_queue_destroy(r->queue[i], pplat_timeout_ns(r->p)),
 		      "barcopy_queue_destroy");
@@ -107,9 +107,9 @@ static void queue_round_trips(struct run *r, const char *name, CUfunction kernel
 	for (long i = -WARM_UP; i < r->p->rounds; i++) {
 		copytest_random(r->message, size, (uint64_t)i);
 		t0 = timing_ticks();
-		pplat_check(barcopy_queue_send(r->queue[0], r->message, size, timeout_ns),
+		pplat_check(barcopy_queue_send(r->queue[0], r->message, size, 0, timeout_ns),
 		      "barcopy_queue_send");
-		pplat_check(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, timeout_ns),
+		pplat_check(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, 0, timeout_ns),
 		      "barcopy_queue_receive");
 		t1 = timing_ticks();
 		if (i >= 0)
@@ -137,10 +137,10 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 		for (; sent[i] < total; sent[i]++) {
 			m[0] = sent[i];
 			m[5] = sent[i] << 32;
-			if (barcopy_queue_try_send(r->queue[i], m, sizeof(m)))
+			if (barcopy_queue_try_send(r->queue[i], m, sizeof(m), 0))
 				break;
 		}
-		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0)) {
+		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0, 0)) {
 			/* the kernel adds 1 to each 4 bytes; these are the first and the last */
 			if ((uint32_t)got[0] != (uint32_t)++received[i] ||
 			    got[5] >> 32 != (uint32_t)received[i])
@@ -167,11 +167,11 @@ static void queue_send_cost(struct run *r)
 		uint64_t t0 = timing_ticks();
 
 		for (int k = 0; k < BURST; k++)
-			pplat_check(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE),
+			pplat_check(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE, 0),
 			      "barcopy_queue_try_send");
 		r->sample[i] = timing_ticks() - t0;
 		for (int k = 0; k < BURST; k++)
-			pplat_check(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL,
+			pplat_check(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL, 0,
 						       pplat_timeout_ns(r->p)),
 			      "barcopy_queue_receive");
 	}

@@ -20,6 +20,8 @@ MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
 BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
+QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT = 1, 2, 4
+QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
 BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
@@ -108,7 +110,12 @@ class QueueOptions(Structure):
 class QueueView(Structure):
     """barcopy_queue_view_t"""
     _fields_ = [(name, c_uint64) for name in ("requests", "replies", "control", "state")] + [
-        ("lines", c_uint32), ("reserved", c_uint32)]
+        ("lines", c_uint32), ("generation", c_uint32)]
+
+
+class QueueState(Structure):
+    """barcopy_queue_state_t"""
+    _fields_ = [("struct_size", c_size_t), ("phase", c_uint32), ("refused", c_uint32), ("begun", c_uint64)]
 
 
 # gdr_mh_t by value is passed as the one word that it is: to ctypes a struct is twice as slow.
@@ -161,10 +168,11 @@ _PROTOTYPES = {
     "barcopy_get_stats": (c_int, c_void_p, _P(RawStats)),
     "barcopy_queue_create": (c_int, c_void_p, c_int, _P(QueueOptions), _PV),
     "barcopy_queue_get_view": (c_int, c_void_p, _P(QueueView)),
-    "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint64),
-    "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t),
-    "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint64),
-    "barcopy_queue_stop": (c_int, c_void_p),
+    "barcopy_queue_get_state": (c_int, c_void_p, _P(QueueState)),
+    "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32, c_uint64),
+    "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32),
+    "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint32, c_uint64),
+    "barcopy_queue_stop": (c_int, c_void_p, c_uint32),
     "barcopy_queue_destroy": (c_int, c_void_p, c_uint64),
 }
 

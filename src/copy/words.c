@@ -61,7 +61,7 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
  * A put, a get and a post for each width. MOVDIRI, in bytes since binutils before 2.31 do not know
  * it, stores a word that does not gather in a line buffer but is sent [SDM], so no fence has to
  * drive it out. It is weakly ordered: behind an older SFENCE, not before any younger store.
- * Elsewhere a post is a put, as a plain store may wait in its line buffer without limit.
+ * Elsewhere a fence drives it out, as a plain store may wait in its line buffer without limit.
  */
 #if defined(__x86_64__)
 #define MOVDIRI(rex) \
@@ -88,10 +88,13 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 	}                                                                                        \
 	void gdri_post##bits(const struct gdri_copy_plan *plan, void *map, uint##bits##_t value) \
 	{                                                                                        \
-		if (plan->posts)                                                                 \
+		if (plan->posts) {                                                               \
 			MOVDIRI(rex);                                                            \
-		else                                                                             \
-			gdri_put##bits(plan, map, value);                                        \
+			return;                                                                  \
+		}                                                                                \
+		gdri_compiler_barrier();                                                         \
+		gdri_store##bits(map, value);                                                    \
+		gdri_fence_push(plan->fences);                                                   \
 	}
 GDRI_WORDS(32, "")
 GDRI_WORDS(64, "0x48, ")
@@ -102,16 +105,10 @@ void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *li
 	uint8_t *d = map;
 	const uint8_t *s = line;
 
-#if defined(__x86_64__)
 	if (plan->posts_lines) {
-		/* MOVDIR64B (%rsi), %rdi, in bytes likewise. */
-		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e"
-				 :
-				 : "S"(s), "D"(d)
-				 : "memory");
+		gdri_direct_line(d, s);
 		return;
 	}
-#endif
 	gdri_compiler_barrier();
 	gdri_store_exact(d, s, GDRI_LINE - sizeof(uint64_t));
 	gdri_fence_after_write(plan->fences);

@@ -11,6 +11,7 @@
 struct block {
 	struct gdri_region region;
 	struct gdri_allocation allocation; /* addr 0: an imported dma-buf */
+	bool stays;
 };
 
 /*
@@ -42,6 +43,11 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 	return 0;
 }
 
+static int end_allocation(struct gdri_allocation *a, bool stays)
+{
+	return stays ? gdri_cuda_keep(a) : gdri_cuda_free(a);
+}
+
 static int put_block(struct gdri_region *region)
 {
 	struct block *block = (struct block *)region;
@@ -49,7 +55,7 @@ static int put_block(struct gdri_region *region)
 	if (gdri_region_close(region))
 		gdri_log(GDRI_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
-	if (block->allocation.addr && gdri_cuda_free(&block->allocation))
+	if (block->allocation.addr && end_allocation(&block->allocation, block->stays))
 		gdri_log(GDRI_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
 			 gdri_error_text());
 	free(block);
@@ -60,7 +66,7 @@ const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_me
 						put_block };
 
 /* Pins and maps an allocation, or frees it. imported: the descriptor of the memory, or NULL. */
-static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
+static int map(struct gdri_ctx *ctx, struct gdri_allocation *a, bool stays,
 	       const struct gdri_imported *imported, barcopy_mem_t *mem)
 {
 	struct gdri_pin_request request = { .addr = a->addr,
@@ -74,11 +80,12 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
 
 	if (rc) {
 		if (a->addr)
-			gdri_cuda_free(a);
+			end_allocation(a, stays);
 		free(block);
 		return rc;
 	}
 	block->allocation = *a;
+	block->stays = stays;
 	block->region.kind = &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
@@ -90,14 +97,17 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a,
 }
 
 static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,
-		      bool cached, barcopy_mem_t *mem, bool *allocated)
+		      uint32_t flags, barcopy_mem_t *mem, bool *allocated)
 {
+	bool stays = flags & GDRI_MEM_STAYS;
 	struct gdri_allocation a = { 0 };
-	int rc = gdri_cuda_alloc(&a, kind, device, NULL, size, cached, -1);
+	int rc = 0;
 
+	if (!stays || !gdri_cuda_take_kept(&a, kind, device, size))
+		rc = gdri_cuda_alloc(&a, kind, device, NULL, size, flags & BARCOPY_MEM_CACHED, -1);
 	if (allocated)
 		*allocated = !rc;
-	return rc ?: map(ctx, &a, NULL, mem);
+	return rc ?: map(ctx, &a, stays, NULL, mem);
 }
 
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
@@ -108,10 +118,10 @@ int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags
 
 	if (rc)
 		return rc;
-	rc = alloc_kind(ctx, kind, device, size, flags & BARCOPY_MEM_CACHED, mem, allocated);
+	rc = alloc_kind(ctx, kind, device, size, flags, mem, allocated);
 	/* Where the driver exports no plain memory, exportable memory can still be mapped. */
 	if (rc == -ENOTSUP && kind == GDRI_ALLOCATION_PLAIN)
-		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, false, mem, allocated);
+		rc = alloc_kind(ctx, GDRI_ALLOCATION_VMM, device, size, flags, mem, allocated);
 	return rc;
 }
 
@@ -124,7 +134,7 @@ int gdri_mem_import(struct gdri_ctx *ctx, const struct gdri_imported *imported, 
 	if (!imported->dmabuf)
 		rc = gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, imported->device, NULL, size, false,
 				     imported->fd);
-	return rc ?: map(ctx, &a, imported, mem);
+	return rc ?: map(ctx, &a, false, imported, mem);
 }
 
 int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)

@@ -8,6 +8,9 @@
 
 extern const struct gdri_region_kind gdri_kind_mem;
 
+/* A flag of gdri_mem_alloc(): the allocation outlives its handle, for a later one of that size. */
+#define GDRI_MEM_STAYS (1u << 31)
+
 /*
  * See barcopy_mem_alloc() and the others; the caller has validated the flags. 0 or -errno.
  * *allocated (or NULL): a failure is the pin's or the map's.

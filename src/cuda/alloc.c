@@ -95,7 +95,9 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 	CUdevice dev;
 	int rc = gdri_cuda_find_device(device, &dev);
 
-	*a = (struct gdri_allocation){ .kind = kind, .size = size };
+	*a = (struct gdri_allocation){
+		.kind = kind, .size = size, .asked = size, .device = device
+	};
 	if (!rc)
 		rc = context ? gdri_cuda_enter(&s, context, -1)
 			     : gdri_cuda_enter_primary(&s, dev, &primary);
@@ -167,10 +169,59 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	return rc;
 }
 
-/* ---- pages of host memory that kernels read and write ---------------------------------------- */
+/* ---- memory that kernels may use after its user has ended -------------------------------------- */
 
+struct kept {
+	struct kept *next;
+	struct gdri_allocation a;
+	uint64_t buffer_id;
+};
+
+GDRI_MUTEX(idle_lock); /* guards the next two */
+static struct kept *kept;
 static struct gdri_cuda_pages *idle; /* given back, still registered */
-GDRI_MUTEX(idle_lock);
+
+int gdri_cuda_keep(struct gdri_allocation *a)
+{
+	struct kept *k = malloc(sizeof(*k));
+	struct gdri_memory m;
+
+	gdri_cuda_describe(a->addr, a->size, &m);
+	if (!k || m.kind == GDRI_MEMORY_UNKNOWN || !m.buffer_id) {
+		free(k);
+		return gdri_cuda_free(a);
+	}
+	k->a = *a;
+	k->buffer_id = m.buffer_id;
+	pthread_mutex_lock(&idle_lock);
+	k->next = kept;
+	kept = k;
+	pthread_mutex_unlock(&idle_lock);
+	return 0;
+}
+
+bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind kind, int device,
+			 size_t size)
+{
+	struct kept **link = &kept, *k;
+	bool found = false;
+
+	pthread_mutex_lock(&idle_lock);
+	while (!found && (k = *link)) {
+		if (k->a.kind != kind || k->a.device != device || k->a.asked != size) {
+			link = &k->next;
+			continue;
+		}
+		*link = k->next;
+		/* Another ID: a reset or the context's end freed it. */
+		found = gdri_cuda_has_buffer_id(k->a.addr, k->buffer_id);
+		if (found)
+			*a = k->a;
+		free(k);
+	}
+	pthread_mutex_unlock(&idle_lock);
+	return found;
+}
 
 static void unmap(struct gdri_cuda_pages *p)
 {
@@ -279,6 +330,7 @@ void gdri_cuda_give_pages(struct gdri_cuda_pages *p)
 static void after_fork(void)
 {
 	idle = NULL; /* MADV_DONTFORK: the child does not have the pages */
+	kept = NULL; /* the parent's */
 }
 
 GDRI_IN_CHILD(after_fork);

@@ -104,9 +104,10 @@ enum gdri_allocation_kind {
 struct gdri_allocation {
 	enum gdri_allocation_kind kind;
 	uint64_t addr;
-	size_t size; /* VMM: rounded up to the granularity */
+	size_t size, asked; /* VMM: rounded up to the granularity; as the caller asked */
 	void *host; /* HOST: its CPU address */
 	void *context;
+	int device;
 };
 
 /*
@@ -117,6 +118,15 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 		    void *context, size_t size, bool cached, int fd);
 
 int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work that uses it */
+
+/*
+ * Keeps an allocation for a later take of the same kind, device and size, instead of a free: a
+ * kernel that begins late may still access it. Memory without a buffer ID, by which a take knows
+ * that it is still the library's, is freed. Take: false if none is kept.
+ */
+int gdri_cuda_keep(struct gdri_allocation *allocation);
+bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocation_kind kind,
+			 int device, size_t size);
 
 /*
  * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the

@@ -11,37 +11,83 @@
 #include "base/error.h"
 #include "copy/fence.h"
 #include "copy/impl.h"
+#include "cuda/cuda.h"
 
 /* Polls between two readings of the clock: a poll of cached memory takes 1 ns, the clock 25. */
 enum { LOOKS = 64 };
+
+/* The least time between two questions to CUDA, which take a few microseconds each. */
+#define ASK_NS UINT64_C(100000000)
 
 #define DATA_MASK ((UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1)
 #define LAP_AT	  BARCOPY_QUEUE_DATA_BITS
 #define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
 #define HEAD_AT	  56
 
-/* A wait with a timeout. The caller polls once more after the clock has shown that the time is over. */
+/* A wait in send or receive, which polls once more after `last` was set. */
 struct patience {
-	uint64_t timeout_ns, start;
-	unsigned int looks;
+	uint64_t timeout_ns, start, *asked;
+	uint32_t flags;
+	int error; /* why the wait ends */
 	bool last;
+	unsigned int looks;
 };
 
-static bool is_over(struct patience *p)
+bool gdri_queue_is_dead(struct gdri_queue *q)
 {
-	uint64_t now;
+	q->dead = !gdri_cuda_context_works(q->pages->context);
+	return q->dead;
+}
 
-	if (p->last)
-		return true;
-	gdri_relax();
-	if (++p->looks % LOOKS || p->timeout_ns == UINT64_MAX)
+/* True once: no kernel will answer, and one more look at the ring is to follow. */
+static bool sees_end(const struct gdri_queue *q, struct patience *p)
+{
+	if (p->error == EPIPE ||
+	    !(p->flags & BARCOPY_QUEUE_UNTIL_END || gdri_queue_is_stopped(q)) ||
+	    !gdri_queue_begun(q) || gdri_queue_has_kernel(q))
 		return false;
-	now = gdri_now_ns();
+	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING); /* the replies came before */
+	p->error = EPIPE;
+	return p->last = true;
+}
+
+static __attribute__((noinline)) void look_up(struct gdri_queue *q, struct patience *p)
+{
+	uint64_t now = gdri_now_ns();
+
 	if (p->looks == LOOKS)
 		p->start = now;
-	else
-		p->last = now - p->start >= p->timeout_ns;
+	p->last = now - p->start >= p->timeout_ns;
+	if (sees_end(q, p) || now - *p->asked < ASK_NS)
+		return;
+	*p->asked = now;
+	if (gdri_queue_is_dead(q)) {
+		p->error = EPIPE;
+		p->last = true;
+	}
+}
+
+static inline bool is_over(struct gdri_queue *q, struct patience *p)
+{
+	if (p->last)
+		return !sees_end(q, p);
+	gdri_relax();
+	if (++p->looks % LOOKS == 0)
+		look_up(q, p);
 	return false;
+}
+
+/* Says why a wait was in vain; returns -errno. */
+static __attribute__((cold, noinline)) int give_up(const struct gdri_queue *q, int error,
+						   const char *why)
+{
+	if (error == EPIPE)
+		why = q->dead ? "CUDA's context has ended" : "the kernel has ended";
+	else if (error != ESHUTDOWN && !gdri_queue_begun(q))
+		why = "no kernel has begun on this queue (with lazy loading, CUDA's default, the "
+		      "first launch of a kernel waits while another one runs)";
+	gdri_error_say(why);
+	return -error;
 }
 
 static uint64_t lap_of(const struct gdri_queue *q, uint64_t line)
@@ -72,15 +118,11 @@ static inline void put_line(struct gdri_queue *q, const uint8_t *p, uint64_t hea
 		w[i] = (gdri_any64(p + 6 * i) & DATA_MASK) | tag;
 	/* This load begins two bytes early: it must not read beyond the message. */
 	w[GDRI_QUEUE_WORDS - 1] = gdri_any64(p + 40) >> 16 | tag;
-#if defined(__x86_64__)
-	if (q->direct) {
-		/* MOVDIR64B (%rsi), %rdi */
-		__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x3e" : : "S"(w), "D"(to) : "memory");
-		return;
-	}
-#endif
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
-		gdri_store64(to + 8 * i, w[i]);
+	if (q->direct)
+		gdri_direct_line(to, w);
+	else
+		for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
+			gdri_store64(to + 8 * i, w[i]);
 }
 
 /* Keeps one line free for gdri_queue_stop(). */
@@ -117,46 +159,42 @@ static void leave(_Atomic bool *in_use)
 		atomic_store_explicit(in_use, false, memory_order_relaxed);
 }
 
-static __attribute__((cold, noinline)) int give_up(int err, const char *why)
-{
-	gdri_error_say(why);
-	return -err;
-}
-
-int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint64_t timeout_ns,
-		    int wait_error)
+int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint32_t flags,
+		    uint64_t timeout_ns, int wait_error)
 {
 	unsigned int lines = (unsigned int)((size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE);
-	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
+	struct patience p = { timeout_ns, 0, &q->send_asked, flags, wait_error, !timeout_ns, 0 };
 	int rc = 0;
 
 	if (__builtin_expect(!enter(&q->sending), 0))
 		return gdri_fail(EBUSY, "another thread is sending on this queue");
-	if (__builtin_expect(q->stopped, 0))
-		rc = give_up(ESHUTDOWN, "the queue was stopped");
+	if (__builtin_expect(gdri_queue_is_stopped(q), 0))
+		rc = give_up(q, ESHUTDOWN, "the queue was stopped");
 	else if (__builtin_expect(size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX, 0))
 		rc = gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu",
 			       BARCOPY_QUEUE_MESSAGE_MAX, size);
 	while (!rc && __builtin_expect(!has_room(q, lines), 0))
-		if (is_over(&p))
-			rc = give_up(wait_error, "the kernel has not taken what was sent before");
+		if (is_over(q, &p))
+			rc = give_up(q, p.error, "the kernel has not taken what was sent before");
+	if (flags & BARCOPY_QUEUE_ORDERED)
+		gdri_fence_after_write(q->plan->fences);
 	if (!rc)
 		send_lines(q, message, size);
 	leave(&q->sending);
 	return rc;
 }
 
-void gdri_queue_stop(struct gdri_queue *q)
+void gdri_queue_stop(struct gdri_queue *q, uint32_t flags)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
 
-	if (q->stopped)
-		return;
-	q->stopped = true;
-	put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
-	if (!q->direct)
-		gdri_fence_push(q->plan->fences);
-	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_STOP_AT, 1);
+	if (!atomic_exchange_explicit(&q->stopped, true, memory_order_relaxed)) {
+		put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
+		if (!q->direct)
+			gdri_fence_push(q->plan->fences);
+	}
+	if (flags & BARCOPY_QUEUE_ABORT)
+		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_ABORT_AT, 1);
 }
 
 /* ---- from the kernel ---------------------------------------------------------------------------- */
@@ -194,23 +232,31 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 	return true;
 }
 
-static inline __attribute__((always_inline)) bool wait_line(const struct gdri_queue *q, unsigned int i,
+static inline __attribute__((always_inline)) bool wait_line(struct gdri_queue *q, unsigned int i,
 							    unsigned int *head, uint64_t *words,
 							    struct patience *p)
 {
 	while (!unpack(q, q->received + i, head, words + i * (BARCOPY_QUEUE_LINE / 8)))
-		if (__builtin_expect(is_over(p), 0))
+		if (__builtin_expect(is_over(q, p), 0))
 			return false;
 	return true;
 }
 
-int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
-		       uint64_t timeout_ns)
+/* Is line number `lines` of a message, from 1 on, none? Its last one has 1 to 48 bytes, others 48. */
+static bool is_wrong(unsigned int head, unsigned int lines)
 {
-	struct patience p = { .timeout_ns = timeout_ns, .last = !timeout_ns };
+	return head - 1 >= BARCOPY_QUEUE_LINE &&
+	       (head != (BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE) ||
+		lines == GDRI_QUEUE_LINES_MAX);
+}
+
+int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
+		       uint32_t flags, uint64_t timeout_ns)
+{
+	struct patience p = { timeout_ns, 0, &q->receive_asked, flags, ETIMEDOUT, !timeout_ns, 0 };
 	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 	unsigned int lines, head;
-	bool came;
+	bool came, wrong = false;
 	size_t n;
 	int rc = 0;
 
@@ -220,23 +266,27 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	/* Prefetch the other lines, so that their cache misses overlap. */
 	for (lines = 1; lines <= 4 && came && head & BARCOPY_QUEUE_HEAD_MORE; lines++)
 		__builtin_prefetch(line_at(q, q->replies, q->received + lines));
-	for (lines = 1; came && head & BARCOPY_QUEUE_HEAD_MORE && lines < GDRI_QUEUE_LINES_MAX; lines++)
+	for (lines = 1; came && !(wrong = is_wrong(head, lines)) && head & BARCOPY_QUEUE_HEAD_MORE;
+	     lines++)
 		came = wait_line(q, lines, &head, words, &p);
-	if (__builtin_expect(!came, 0)) {
-		rc = give_up(ETIMEDOUT, "the kernel has not replied in time");
+	if (__builtin_expect(!came || wrong, 0)) {
+		rc = came ? gdri_fail(EBADMSG, "line %u of a reply has the header 0x%x", lines,
+				      head)
+			  : give_up(q, p.error, "the kernel has not replied in time");
 		goto out;
 	}
 	n = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
+	if (size)
+		*size = n;
 	if (__builtin_expect(n > capacity, 0)) {
-		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n, capacity);
+		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n,
+			       capacity);
 		goto out;
 	}
 	if (n == BARCOPY_QUEUE_LINE)
 		memcpy(message, words, BARCOPY_QUEUE_LINE); /* inline */
 	else
 		memcpy(message, words, n);
-	if (size)
-		*size = n;
 	/* Later loads see what the kernel stored before an ordered reply. The lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;

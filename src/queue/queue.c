@@ -14,10 +14,16 @@
 #include "core/mem.h"
 #include "cuda/cuda.h"
 
-/* How long gdr_close() waits for a kernel that it stops. */
+/* How long gdr_close() waits for the kernels that it stops, and a kernel takes to see an abort. */
 #define CLOSE_TIMEOUT_NS UINT64_C(1000000000)
+#define ABORT_TIMEOUT_NS UINT64_C(100000000)
 
 GDRI_SLOTS(, gdri_queues);
+
+static void set_generation(const struct gdri_queue *q, uint64_t generation)
+{
+	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_GENERATION_AT, generation);
+}
 
 /* Zeroes the rings: no lap is 0. The zeroes are in GPU memory before this returns. */
 static int map_device(struct gdri_queue *q, int device)
@@ -25,7 +31,7 @@ static int map_device(struct gdri_queue *q, int device)
 	static const char zeroes[4096];
 	size_t size = BARCOPY_QUEUE_CONTROL + q->lines * GDRI_LINE;
 	struct gdri_window w;
-	int rc = gdri_mem_alloc(q->ctx, device, size, 0, &q->mem, NULL);
+	int rc = gdri_mem_alloc(q->ctx, device, size, GDRI_MEM_STAYS, &q->mem, NULL);
 
 	if (rc)
 		return rc;
@@ -35,8 +41,8 @@ static int map_device(struct gdri_queue *q, int device)
 	q->plan = w.plan;
 	q->control = q->mem.cpu_ptr;
 	q->requests = q->control + BARCOPY_QUEUE_CONTROL;
-	q->direct = q->plan->type == GDR_MAPPING_TYPE_WC &&
-		    (gdri_cpu_features() & GDRI_CPU_MOVDIR64B);
+	q->direct =
+		q->plan->type == GDR_MAPPING_TYPE_WC && (gdri_cpu_features() & GDRI_CPU_MOVDIR64B);
 #ifdef GDRI_TSAN
 	q->direct = false; /* the sanitizer does not see MOVDIR64B */
 #endif
@@ -59,6 +65,7 @@ static void free_device(struct gdri_queue *q)
 
 int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *out)
 {
+	static atomic_uint generations;
 	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), NULL);
 	int rc;
 
@@ -71,7 +78,8 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	q->shift = (uint32_t)__builtin_ctz(lines);
 	rc = map_device(q, device);
 	if (!rc)
-		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE, &q->pages);
+		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE,
+					  &q->pages);
 	if (rc) {
 		free_device(q);
 		gdri_slots_free(&gdri_queues, &q->slot);
@@ -85,7 +93,9 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 		.control = q->mem.device_ptr,
 		.state = q->pages->addr,
 		.lines = lines,
+		.generation = BARCOPY_QUEUE_VERSION << 24 | (++generations & 0xffffff),
 	};
+	set_generation(q, q->view.generation);
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			      memory_order_release);
 	pthread_mutex_lock(&ctx->lock);
@@ -95,34 +105,66 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	return 0;
 }
 
-static bool has_kernel(const struct gdri_queue *q)
+/* A kernel may use the queue. Of a stopped one replies are dropped, so that its kernel goes on. */
+static bool is_busy(struct gdri_queue *q)
 {
-	uint64_t begun = gdri_load64(q->state + BARCOPY_QUEUE_BEGUN_AT);
+	uint64_t dropped[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 
-	return gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT) != begun ||
-	       gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT + 8) != begun;
+	if (!gdri_queue_has_kernel(q) || gdri_queue_is_dead(q))
+		return false;
+	while (q->stopped && !gdri_queue_receive(q, dropped, sizeof(dropped), NULL, 0, 0))
+		;
+	return true;
 }
 
-/* Waits until no kernel uses the queue, or the context in which one could run has ended. */
-static int wait_end(const struct gdri_queue *q, uint64_t timeout_ns)
+/* Waits until no kernel uses the queue, or any from it on in the context's list. */
+static bool wait_end(struct gdri_queue *first, bool all, uint64_t timeout_ns)
 {
 	const struct timespec pause = { .tv_nsec = 20000 };
 	uint64_t start = gdri_now_ns();
-	bool last = false;
+	bool last = !timeout_ns, busy;
 
-	while (has_kernel(q)) {
-		if (!gdri_cuda_context_works(q->pages->context))
-			return 0;
-		if (last)
-			return gdri_fail(ETIMEDOUT, "the kernel was told to stop and has not ended");
-		last = timeout_ns != UINT64_MAX && gdri_now_ns() - start >= timeout_ns;
+	for (;;) {
+		busy = false;
+		for (struct gdri_queue *q = first; q; q = all ? LIST_NEXT(q, link) : NULL)
+			busy |= is_busy(q);
+		if (!busy || last)
+			return !busy;
+		last = gdri_now_ns() - start >= timeout_ns;
 		nanosleep(&pause, NULL);
 	}
-	return 0;
 }
 
-static void unlist(struct gdri_queue *q)
+/* The same; what is busy at the deadline is aborted. */
+static bool wait_or_abort(struct gdri_queue *first, bool all, uint64_t timeout_ns)
 {
+	bool ended = wait_end(first, all, timeout_ns);
+
+	if (ended || !timeout_ns)
+		return ended;
+	for (struct gdri_queue *q = first; q; q = all ? LIST_NEXT(q, link) : NULL)
+		gdri_queue_stop(q, BARCOPY_QUEUE_ABORT);
+	return wait_end(first, all, ABORT_TIMEOUT_NS);
+}
+
+/*
+ * Takes the queue from kernels that have not begun. A kernel writes the owner's word and then reads
+ * the generation, this thread the other way round, so one of the two sees the other.
+ */
+static bool withdraw(struct gdri_queue *q)
+{
+	if (q->dead)
+		return true;
+	set_generation(q, 0);
+	if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
+		return true;
+	set_generation(q, q->view.generation);
+	return false;
+}
+
+static void retire(struct gdri_queue *q)
+{
+	gdri_slot_retire(&q->slot);
 	pthread_mutex_lock(&q->ctx->lock);
 	LIST_REMOVE(q, link);
 	pthread_mutex_unlock(&q->ctx->lock);
@@ -130,17 +172,13 @@ static void unlist(struct gdri_queue *q)
 
 int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 {
-	int rc;
-
-	if (!q->stopped && has_kernel(q) && gdri_cuda_context_works(q->pages->context))
-		return gdri_fail(EBUSY, "a kernel is on the queue: barcopy_queue_stop() tells it to stop");
-	rc = wait_end(q, timeout_ns);
-	if (rc)
-		return rc;
-	gdri_slot_retire(&q->slot);
+	if (!wait_or_abort(q, false, q->stopped ? timeout_ns : 0) || !withdraw(q))
+		return gdri_fail(q->stopped ? ETIMEDOUT : EBUSY, "a kernel is on the queue%s",
+				 q->stopped ? ": it was told to stop and has not ended"
+					    : ": barcopy_queue_stop() tells it to stop");
+	retire(q);
 	free_device(q);
 	gdri_cuda_give_pages(q->pages);
-	unlist(q);
 	gdri_slots_free(&gdri_queues, &q->slot);
 	return 0;
 }
@@ -151,8 +189,7 @@ static void abandon(struct gdri_queue *q)
 	struct gdri_handle *handle;
 
 	gdri_log(GDRI_LOG_ERROR, "the memory of a queue stays allocated: %s", gdri_error_text());
-	gdri_slot_retire(&q->slot);
-	unlist(q);
+	retire(q);
 	if (gdri_handle_lock(q->ctx, q->mem.handle, &handle))
 		return;
 	pthread_mutex_lock(&q->ctx->lock);
@@ -166,9 +203,10 @@ void gdri_queues_end(struct gdri_ctx *ctx)
 {
 	struct gdri_queue *q;
 
-	while ((q = LIST_FIRST(&ctx->queues))) {
-		gdri_queue_stop(q);
-		if (gdri_queue_destroy(q, CLOSE_TIMEOUT_NS))
+	LIST_FOREACH(q, &ctx->queues, link)
+		gdri_queue_stop(q, 0);
+	wait_or_abort(LIST_FIRST(&ctx->queues), true, CLOSE_TIMEOUT_NS);
+	while ((q = LIST_FIRST(&ctx->queues)))
+		if (gdri_queue_destroy(q, 0))
 			abandon(q);
-	}
 }

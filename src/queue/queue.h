@@ -24,7 +24,8 @@ struct gdri_ctx;
 enum {
 	GDRI_QUEUE_WORDS = 8, /* per line */
 	GDRI_QUEUE_LINES_MAX = BARCOPY_QUEUE_MESSAGE_MAX / BARCOPY_QUEUE_LINE,
-	GDRI_QUEUE_RING_MIN = 16, /* the largest message, the stop line and lines not yet credited fit */
+	GDRI_QUEUE_RING_MIN =
+		16, /* the largest message, the stop line and lines not yet credited fit */
 	GDRI_QUEUE_RING_MAX = 65536,
 	GDRI_QUEUE_RING = 256
 };
@@ -40,7 +41,8 @@ struct gdri_queue {
 	struct gdri_slot slot;
 
 	/* Set before publication, constant until the queue ends. */
-	_Atomic(gdr_t) g; /* atomic: a call on a destroyed queue may read the next queue of this slot */
+	_Atomic(gdr_t)
+		g; /* atomic: a call on a destroyed queue may read the next queue of this slot */
 	char *control, *requests; /* in the mapping of GPU memory */
 	char *state, *replies; /* in host memory */
 	const struct gdri_copy_plan *plan; /* of the mapping */
@@ -50,13 +52,17 @@ struct gdri_queue {
 	/* Used by the sender alone. */
 	_Alignas(64) uint64_t sent; /* lines written */
 	uint64_t freed; /* of those, lines that the kernel has taken, as last read */
-	bool stopped;
+	uint64_t send_asked; /* when a wait last asked CUDA, in ns */
+	_Atomic bool stopped; /* the receiver reads it too */
 	_Atomic bool sending;
 
 	/* Used by the receiver alone. */
 	_Alignas(64) uint64_t received; /* lines read */
 	uint64_t credited; /* of those, lines whose reading was reported to the kernel */
+	uint64_t receive_asked;
 	_Atomic bool receiving;
+
+	_Atomic bool dead; /* CUDA's last answer: no kernel runs in the context any more */
 
 	/* Used by create and destroy. */
 	_Alignas(64) struct gdri_ctx *ctx;
@@ -80,10 +86,32 @@ int gdri_queue_destroy(struct gdri_queue *queue, uint64_t timeout_ns);
 void gdri_queues_end(struct gdri_ctx *ctx);
 
 /* See the public calls of these names. A full ring gives `wait_error`: ETIMEDOUT or EAGAIN. */
-int gdri_queue_send(struct gdri_queue *queue, const void *message, size_t size, uint64_t timeout_ns,
-		    int wait_error);
+int gdri_queue_send(struct gdri_queue *queue, const void *message, size_t size, uint32_t flags,
+		    uint64_t timeout_ns, int wait_error);
 int gdri_queue_receive(struct gdri_queue *queue, void *message, size_t capacity, size_t *size,
-		       uint64_t timeout_ns);
-void gdri_queue_stop(struct gdri_queue *queue);
+		       uint32_t flags, uint64_t timeout_ns);
+void gdri_queue_stop(struct gdri_queue *queue, uint32_t flags);
+
+/* Asks CUDA whether the context has ended, and notes the answer. */
+bool gdri_queue_is_dead(struct gdri_queue *queue);
+
+static inline bool gdri_queue_is_stopped(const struct gdri_queue *q)
+{
+	return atomic_load_explicit(&q->stopped, memory_order_relaxed);
+}
+
+/* What kernels have written: how many have begun, and whether one of them has not ended. */
+static inline uint64_t gdri_queue_begun(const struct gdri_queue *q)
+{
+	return gdri_load64(q->state + BARCOPY_QUEUE_BEGUN_AT);
+}
+
+static inline bool gdri_queue_has_kernel(const struct gdri_queue *q)
+{
+	uint64_t ended = gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT);
+
+	return gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT + 8) != ended ||
+	       gdri_queue_begun(q) != ended;
+}
 
 #endif

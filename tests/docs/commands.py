@@ -121,7 +121,7 @@ class Here:
 
     def variable(self, name):
         # BARCOPY_1 and the like are versions of symbols.
-        if name in OTHER_VARIABLES or re.fullmatch(r"BARCOPY_\d+", name):
+        if name in OTHER_VARIABLES or re.fullmatch(r"BARCOPY_(QUEUE_)?\d+", name):
             return
         if not re.search(rf"\b{name}\b", self.sources):
             raise Unknown(f"nothing here knows {name}")

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 #include "barcopy_queue.h"
 #include "gpu_test.h"
@@ -17,27 +18,47 @@ static CUstream stream;
 static barcopy_queue_t queue;
 static barcopy_queue_view_t view;
 
-/* Starts that kernel on a new queue; params[0] becomes its view. */
-static int open_queue(const char *kernel, uint32_t lines, void **params)
+/* Makes a queue, and gets the kernel, which loads it. */
+static int make_queue(const char *kernel, uint32_t lines, CUfunction *f)
 {
 	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = lines };
-	CUfunction f;
 
 	if (!module && (cu.ModuleLoadData(&module, queue_ptx) ||
 			cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return -1;
-	if (barcopy_queue_create(test_g, 0, &o, &queue) || barcopy_queue_get_view(queue, &view) ||
-	    cu.ModuleGetFunction(&f, module, kernel))
-		return -1;
+	return barcopy_queue_create(test_g, 0, &o, &queue) ||
+			       barcopy_queue_get_view(queue, &view) ||
+			       cu.ModuleGetFunction(f, module, kernel) ?
+		       -1 :
+		       0;
+}
+
+/* Starts that kernel on a new queue; params[0] becomes its view. */
+static int open_queue(const char *kernel, uint32_t lines, void **params)
+{
+	CUfunction f;
+
 	params[0] = &view;
+	if (make_queue(kernel, lines, &f))
+		return -1;
 	return cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL) ? -1 : 0;
+}
+
+static enum barcopy_queue_phase phase_of(uint32_t *refused)
+{
+	barcopy_queue_state_t state = { .struct_size = sizeof(state), .phase = UINT32_MAX };
+
+	barcopy_queue_get_state(queue, &state);
+	if (refused)
+		*refused = state.refused;
+	return (enum barcopy_queue_phase)state.phase;
 }
 
 static int send(const void *message, size_t size)
 {
 	int rc;
 
-	while ((rc = barcopy_queue_try_send(queue, message, size)) == EAGAIN)
+	while ((rc = barcopy_queue_try_send(queue, message, size, 0)) == EAGAIN)
 		sched_yield();
 	return rc;
 }
@@ -47,7 +68,7 @@ static int receive(void *message, size_t capacity, size_t *size)
 	int rc;
 
 	for (int i = 0; i < 1000000; i++) {
-		rc = barcopy_queue_receive(queue, message, capacity, size, 0);
+		rc = barcopy_queue_receive(queue, message, capacity, size, 0, 0);
 		if (rc != ETIMEDOUT)
 			return rc;
 		sched_yield();
@@ -74,7 +95,7 @@ static void test_sizes(void)
 		EXPECT(!memcmp(in, out, size / 8 * 8), "%zu bytes", size);
 	}
 	EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
-	OK(barcopy_queue_stop(queue));
+	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 }
 
@@ -85,10 +106,10 @@ static void test_laps(void)
 
 	EXPECT(!open_queue("gdrcopy_queue_lines", 16, params), "%s", barcopy_last_error());
 	while (received < count) {
-		if (sent < count && !barcopy_queue_try_send(queue, &sent, sizeof(sent)))
+		if (sent < count && !barcopy_queue_try_send(queue, &sent, sizeof(sent), 0))
 			sent++;
 		word = 0;
-		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0)) {
+		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 0)) {
 			/* 4-byte words, each plus 1 */
 			EXPECT(word == ((received + 1) | UINT64_C(1) << 32), "%llx",
 			       (unsigned long long)word);
@@ -97,7 +118,7 @@ static void test_laps(void)
 			sched_yield();
 		}
 	}
-	OK(barcopy_queue_stop(queue));
+	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 }
 
@@ -124,7 +145,7 @@ static void test_bulk_data(void)
 		for (int i = 0; i < WORDS; i++)
 			EXPECT(in[i] == n, "round %llu, word %d", (unsigned long long)n, i);
 	}
-	OK(barcopy_queue_stop(queue));
+	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 	OK(barcopy_mem_free(test_g, &mem));
 }
@@ -148,11 +169,112 @@ static void test_capture(void)
 		EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
-		OK(barcopy_queue_stop(queue));
+		OK(barcopy_queue_stop(queue, 0));
 		OK(barcopy_queue_destroy(queue, WAIT));
 		CU(cu.StreamEndCapture(CU_STREAM_PER_THREAD, &graph));
 		CU(cu.GraphDestroy(graph));
 	}
+}
+
+/* The kernel serves what was sent before the stop, also what it has no room to answer at once. */
+static void test_stop(void)
+{
+	unsigned long long count = UINT64_MAX;
+	void *params[] = { NULL, &count };
+	uint64_t word, n;
+	int rc;
+
+	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	for (n = 0; n < 28; n++) /* 13 to 15 are taken and wait for room, or for the next read */
+		if (barcopy_queue_send(queue, &n, sizeof(n), 0, n < 14 ? WAIT : 10000000))
+			break;
+	EXPECT(n >= 14, "%llu were sent", (unsigned long long)n);
+	OK(barcopy_queue_stop(queue, 0));
+	for (uint64_t i = 0; i < n; i++) {
+		OK(receive(&word, sizeof(word), NULL));
+		EXPECT(word == i + 1, "%llu instead of %llu", (unsigned long long)word,
+		       (unsigned long long)i + 1);
+	}
+	/* no limit, and no reply: the kernel ends, and so does the wait */
+	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, UINT64_MAX);
+	EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+	EXPECT(phase_of(NULL) == BARCOPY_QUEUE_ENDED, "phase %d", phase_of(NULL));
+	OK(barcopy_queue_destroy(queue, 0));
+}
+
+/* A kernel that ends by itself: its replies, then the end. The next one goes on. */
+static void test_end(void)
+{
+	unsigned long long count = 1;
+	uint64_t word = 7;
+	CUfunction f;
+	void *params[] = { &view, &count };
+	int rc;
+
+	EXPECT(!make_queue("gdrcopy_queue_echo", 16, &f), "%s", barcopy_last_error());
+	EXPECT(phase_of(NULL) == BARCOPY_QUEUE_NEVER_BEGUN, "phase %d", phase_of(NULL));
+	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, BARCOPY_QUEUE_UNTIL_END, 0);
+	EXPECT(rc == ETIMEDOUT && strstr(barcopy_last_error(), "no kernel has begun"), "%d: %s", rc,
+	       barcopy_last_error());
+	for (int i = 0; i < 2; i++) {
+		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+		OK(send(&word, sizeof(word)));
+		CU(cu.StreamSynchronize(stream));
+		OK(barcopy_queue_receive(queue, &word, sizeof(word), NULL, BARCOPY_QUEUE_UNTIL_END,
+					 0));
+		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL,
+					   BARCOPY_QUEUE_UNTIL_END, UINT64_MAX);
+		EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 1000000);
+		EXPECT(rc == ETIMEDOUT, "%d: %s", rc, barcopy_last_error());
+	}
+	EXPECT(word == 9, "%llu", (unsigned long long)word);
+	while (!(rc = barcopy_queue_try_send(queue, &word, 8, BARCOPY_QUEUE_UNTIL_END)))
+		;
+	EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+	OK(barcopy_queue_destroy(queue, 0));
+}
+
+/* A second kernel beside the first, one after the queue's end, and one on the next queue's memory. */
+static void test_refused(void)
+{
+	unsigned long long count = UINT64_MAX;
+	void *params[] = { NULL, &count };
+	uint32_t refused = 1;
+	uint64_t word = 1;
+	CUstream other;
+	CUfunction f;
+
+	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_echo"));
+	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(send(&word, sizeof(word)));
+	OK(receive(&word, sizeof(word), NULL));
+	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
+	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
+	CU(cu.StreamSynchronize(other)); /* it has ended, the first one serves */
+	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
+	OK(send(&word, sizeof(word)));
+	OK(receive(&word, sizeof(word), NULL));
+	EXPECT(word == 3, "%llu", (unsigned long long)word);
+	OK(barcopy_queue_stop(queue, 0));
+	OK(barcopy_queue_destroy(queue, WAIT));
+	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
+	CU(cu.StreamSynchronize(other));
+	{
+		barcopy_queue_view_t old = view;
+		void *late[] = { &old, &count };
+
+		EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, late, NULL));
+		CU(cu.StreamSynchronize(other));
+	}
+	OK(send(&word, sizeof(word)));
+	OK(receive(&word, sizeof(word), NULL));
+	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
+	OK(barcopy_queue_stop(queue, 0));
+	OK(barcopy_queue_destroy(queue, WAIT));
+	CU(cu.StreamDestroy(other));
 }
 
 static const struct gpu_test tests[] = {
@@ -160,6 +282,9 @@ static const struct gpu_test tests[] = {
 	{ "more laps than a line can name", test_laps },
 	{ "order against bulk data", test_bulk_data },
 	{ "destroy beside a stream capture", test_capture },
+	{ "a stop serves what was sent", test_stop },
+	{ "a kernel's end", test_end },
+	{ "kernels that are refused", test_refused },
 };
 
 GPU_TEST_MAIN(tests)

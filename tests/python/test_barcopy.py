@@ -322,12 +322,16 @@ class Queues(Case):
             for message in (array.array("Q", range(6)), array.array("Q", range(60))):
                 queue.send(message)
                 self.assertEqual(array.array("Q", queue.receive(60)).tolist(), [n + 1 for n in message])
-            self.assertTrue(queue.try_send(b"abc"))
-            self.assertEqual(queue.receive(60), b"bbc")
-            queue.send(b"last")
+            self.assertTrue(queue.try_send(b"abc", ordered=True))
+            self.assertEqual(queue.receive(60, until_end=True), b"bbc")
+            self.assertEqual((queue.state, queue.refused), ("running", False))
+            queue.send(b"last", ordered=True, until_end=True)
             queue.stop()
             self.assertEqual(queue.receive(60), b"mast")
+            self.raises_errno(errno.EPIPE, queue.receive)
+            self.assertEqual(queue.state, "ended")
             self.raises_errno(errno.ESHUTDOWN, queue.send, b"x")
+            queue.stop(abort=True)
         self.assertRaises(barcopy.Closed, queue.receive)
 
     def test_no_kernel(self):
@@ -335,6 +339,7 @@ class Queues(Case):
         while self.queue.try_send(b"x" * 48):
             sent += 1
         self.assertEqual(sent, 15)
+        self.assertEqual(self.queue.state, "never begun")
         for call in (lambda: self.queue.send(b"x", 0.001), lambda: self.queue.receive(0)):
             self.assertRaises(barcopy.Timeout, call)
         for size in 0, 481:

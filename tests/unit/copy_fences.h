@@ -14,10 +14,12 @@
 
 #include "copy_area.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "copy/copy.h"
 #include "copy/impl.h"
+#include "queue/queue.h"
 
 #if defined(__x86_64__)
 /* m MFENCE, l LFENCE, s SFENCE */
@@ -25,17 +27,21 @@
 #define AFTER_READ    "l"
 #define BETWEEN_READS "m"
 #define AFTER_WRITE   "s"
+#define PUSH	      "s"
 #define FULL	      "m"
 #define READ_DONE     "l"
+#define HOST_READ     ""
 #define CACHED_FENCES 0 /* total store order */
 #elif defined(__aarch64__)
-/* f DMB OSH, d DMB OSHLD, s DMB OSHST, D DSB OSHLD */
+/* f DMB OSH, d DMB OSHLD, s DMB OSHST, D DSB OSHLD, S DSB OSHST */
 #define BEFORE_READ   "f"
 #define AFTER_READ    "d"
 #define BETWEEN_READS "d"
 #define AFTER_WRITE   "s"
+#define PUSH	      "S"
 #define FULL	      "f"
 #define READ_DONE     "D"
+#define HOST_READ     "d"
 #define CACHED_FENCES 1
 #endif
 
@@ -134,9 +140,9 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	const char *flush = plan->fences == GDR_MAPPING_TYPE_NONE ? "r" : FULL "r" READ_DONE;
 	const char *full = plan->fences == GDR_MAPPING_TYPE_NONE ? "" : FULL;
 
-	/* A posted word has none where its store needs none, and is a put elsewhere. */
-	FENCES_ARE(plan, gdri_post32(plan, map, 1), 0, 4, plan->posts ? "w" : "w" AFTER_WRITE, "w");
-	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" AFTER_WRITE, "w");
+	/* A posted word has none where its store needs none; elsewhere one drives it out. */
+	FENCES_ARE(plan, gdri_post32(plan, map, 1), 0, 4, plan->posts ? "w" : "w" PUSH, "w");
+	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
 	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
 	/* A line in pieces: the last word is stored behind all others and the first barrier. */
@@ -147,7 +153,7 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_post_line(plan, map + 64, line), 0, 64,
 		   plan->posts_lines ? "w"
 		   : plan->posts     ? "w" AFTER_WRITE "w"
-				     : "w" AFTER_WRITE "w" AFTER_WRITE,
+				     : "w" AFTER_WRITE "w" PUSH,
 		   "w");
 	w->keep_line(NULL, NULL);
 	if (!plan->posts_lines)
@@ -183,6 +189,39 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_fence(plan, BARCOPY_FENCE_FULL), 0, 0, full, full);
 }
 
+/* A queue's lines and words leave at once, by their stores or by a fence behind them. */
+static void copy_fences_queue(const struct fence_watch *w, const struct gdri_copy_plan *plan)
+{
+	static const size_t sizes[] = { 1, 47, 48, 49, 96, 100 };
+	static const uint8_t message[100];
+	static uint64_t state[(BARCOPY_QUEUE_STATE + 4 * 64) / 8];
+	struct gdri_queue q = { .requests = (char *)w->map,
+				.control = (char *)w->map + 8192,
+				.state = (char *)state,
+				.replies = (char *)state + BARCOPY_QUEUE_STATE,
+				.plan = plan,
+				.lines = 16,
+				.shift = 4 };
+	uint64_t *line = (uint64_t *)(void *)q.replies, got[6];
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		FENCES_ARE(plan, gdri_queue_send(&q, message, sizes[i], 0, 0, EAGAIN), 0, sizes[i],
+			   "w" PUSH, "w");
+	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0, EAGAIN), 0, 1,
+		   AFTER_WRITE "w" PUSH, "w");
+	for (size_t i = 0; i < 4 * 8; i++)
+		line[i] = UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56;
+	for (int i = 0; i < 4; i++) /* the fourth line is a quarter of the ring: a credit */
+		FENCES_ARE(plan, gdri_queue_receive(&q, got, sizeof(got), NULL, 0, 0), 0, 48,
+			   i < 3	 ? HOST_READ
+			   : plan->posts ? HOST_READ "w"
+					 : HOST_READ "w" PUSH,
+			   i < 3 ? HOST_READ : HOST_READ "w");
+	FENCES_ARE(plan, gdri_queue_stop(&q, 0), 0, 0, "w" PUSH, "w");
+	FENCES_ARE(plan, gdri_queue_stop(&q, BARCOPY_QUEUE_ABORT), 0, 0,
+		   plan->posts ? "w" : "w" PUSH, "w");
+}
+
 /* Every type and every implementation by name; then a plan without fences. */
 static void copy_fences_all(const struct fence_watch *w)
 {
@@ -198,8 +237,10 @@ static void copy_fences_all(const struct fence_watch *w)
 			if (!impl)
 				copy_fences_words(w, &plan);
 			plan.posts = plan.posts_lines = false;
-			if (!impl)
+			if (!impl) {
 				copy_fences_words(w, &plan);
+				copy_fences_queue(w, &plan);
+			}
 			plan.fences = GDR_MAPPING_TYPE_NONE;
 			copy_fences_copies(w, &plan, impl);
 			if (!impl)

@@ -6,6 +6,8 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "barcopy_queue.h"
 #include "fixture.h"
@@ -57,7 +59,7 @@ static barcopy_queue_t new_echo(uint32_t lines)
 
 static void finish(barcopy_queue_t q)
 {
-	OK(barcopy_queue_stop(q));
+	OK(barcopy_queue_stop(q, 0));
 	OK(barcopy_queue_destroy(q, WAIT));
 }
 
@@ -83,7 +85,7 @@ static void receive(barcopy_queue_t q, void *message, size_t capacity, size_t *s
 {
 	int rc;
 
-	while ((rc = barcopy_queue_receive(q, message, capacity, size, 0)) == ETIMEDOUT)
+	while ((rc = barcopy_queue_receive(q, message, capacity, size, 0, 0)) == ETIMEDOUT)
 		sched_yield();
 	OK(rc);
 }
@@ -92,7 +94,7 @@ static void send_to(barcopy_queue_t q, const void *message, size_t size)
 {
 	int rc;
 
-	while ((rc = barcopy_queue_try_send(q, message, size)) == EAGAIN)
+	while ((rc = barcopy_queue_try_send(q, message, size, 0)) == EAGAIN)
 		sched_yield();
 	OK(rc);
 }
@@ -153,14 +155,14 @@ static void full_and_empty(void)
 	barcopy_queue_t q = new_queue(16);
 	unsigned int n = 0;
 
-	while (!barcopy_queue_try_send(q, message, 48))
+	while (!barcopy_queue_try_send(q, message, 48, 0))
 		n++;
 	ck_assert_uint_eq(n, 15);
-	FAILS(EAGAIN, barcopy_queue_try_send(q, message, 1));
-	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 0));
-	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 1000000));
-	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0));
-	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 1000000));
+	FAILS(EAGAIN, barcopy_queue_try_send(q, message, 1, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 0, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_send(q, message, 1, 0, 1000000));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0, 1000000));
 	/* this kernel ends by itself after 7 messages, the next one goes on */
 	echo(q, 7);
 	CU(cuda.cuStreamSynchronize(stream));
@@ -168,8 +170,8 @@ static void full_and_empty(void)
 	for (n = 0; n < 15; n++)
 		receive(q, message, 48, NULL);
 	CU(cuda.cuStreamSynchronize(stream));
-	OK(barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
-	FAILS(EAGAIN, barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX));
+	OK(barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX, 0));
+	FAILS(EAGAIN, barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX, 0));
 	OK(barcopy_queue_destroy(q, 0)); /* no kernel is on it */
 }
 
@@ -179,16 +181,18 @@ static void replies_wait(void)
 	barcopy_queue_t q = new_echo(16);
 	uint64_t n, i;
 	uint8_t small[1];
+	size_t size = 0;
 
 	for (n = 0; n < 6; n++)
 		send_fill(q, 200, n); /* 5 lines: three fit into the replies */
 	for (i = 0; i < 20; i++) {
 		usleep(1000);
-		FAILS(EMSGSIZE, barcopy_queue_receive(q, small, 1, NULL, WAIT));
+		FAILS(EMSGSIZE, barcopy_queue_receive(q, small, 1, &size, 0, WAIT));
+		ck_assert_uint_eq(size, 200);
 	}
 	for (n = 0; n < 6; n++)
 		expect_echo(q, 200, n);
-	FAILS(ETIMEDOUT, barcopy_queue_receive(q, small, 1, NULL, 1000000));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, small, 1, NULL, 0, 1000000));
 	/* stopped while it waits, the kernel drops its reply */
 	for (n = 0; n < 6; n++)
 		send_fill(q, 200, n);
@@ -232,7 +236,7 @@ static void two_threads(void)
 			expect_echo(b[i].q, size_of(n), n);
 	for (int i = 0; i < 2; i++) {
 		ck_assert(!pthread_join(thread[i], NULL));
-		OK(barcopy_queue_stop(b[i].q)); /* both: a free may wait for a kernel */
+		OK(barcopy_queue_stop(b[i].q, 0)); /* both: a free may wait for a kernel */
 	}
 	for (int i = 0; i < 2; i++)
 		OK(barcopy_queue_destroy(b[i].q, WAIT));
@@ -240,7 +244,7 @@ static void two_threads(void)
 
 static void *waiting_sender(void *arg)
 {
-	return (void *)(intptr_t)barcopy_queue_send(arg, "x", 1, SECOND / 2);
+	return (void *)(intptr_t)barcopy_queue_send(arg, "x", 1, 0, SECOND / 2);
 }
 
 /* A build with a sanitizer finds a second sender. */
@@ -254,11 +258,11 @@ static void second_sender(void)
 	if (!GDRI_QUEUE_CHECK)
 		return unit_skip("a build without a sanitizer does not look for a second sender");
 	q = new_queue(16);
-	while (!barcopy_queue_try_send(q, "x", 1))
+	while (!barcopy_queue_try_send(q, "x", 1, 0))
 		;
 	ck_assert(!pthread_create(&thread, NULL, waiting_sender, q));
 	for (int i = 0; i < 400 && second != EBUSY; i++) {
-		second = barcopy_queue_send(q, "x", 1, 0);
+		second = barcopy_queue_send(q, "x", 1, 0, 0);
 		usleep(1000);
 	}
 	ck_assert(!pthread_join(thread, &rc));
@@ -292,15 +296,15 @@ static void torn_lines(void)
 			put_word(find(from_kernel)->replies, last, (last + k) % 8);
 		}
 		for (int n = 0; n < 100; n++) {
-			FAILS(ETIMEDOUT, barcopy_queue_receive(to_kernel, got, 48, NULL, 0));
-			FAILS(ETIMEDOUT, barcopy_queue_receive(from_kernel, got, 48, NULL, 0));
+			FAILS(ETIMEDOUT, barcopy_queue_receive(to_kernel, got, 48, NULL, 0, 0));
+			FAILS(ETIMEDOUT, barcopy_queue_receive(from_kernel, got, 48, NULL, 0, 0));
 			sched_yield();
 		}
 		put_word(find(to_kernel)->requests, last, last);
 		receive(to_kernel, got, 48, NULL);
 		ck_assert_uint_eq(got[0], (UINT64_C(1) << 48) + 1);
 		put_word(find(from_kernel)->replies, last, last);
-		OK(barcopy_queue_receive(from_kernel, got, 48, NULL, 0));
+		OK(barcopy_queue_receive(from_kernel, got, 48, NULL, 0, 0));
 		ck_assert_uint_eq(got[0], UINT64_C(1) << 48);
 	}
 	OK(barcopy_queue_destroy(from_kernel, 0));
@@ -312,6 +316,7 @@ static void torn_lines(void)
 static void arguments(void)
 {
 	barcopy_queue_options_t o = { .struct_size = sizeof(o) };
+	barcopy_queue_state_t state = { .struct_size = 8 };
 	barcopy_queue_view_t view;
 	barcopy_queue_t q, stale;
 	char byte = 0;
@@ -339,28 +344,33 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_queue_get_view(q, NULL));
 	OK(barcopy_queue_get_view(q, &view));
 	ck_assert_uint_eq(view.lines, 256);
-	FAILS(EINVAL, barcopy_queue_send(q, NULL, 1, 0));
-	FAILS(EMSGSIZE, barcopy_queue_send(q, &byte, 0, 0));
-	FAILS_WITH(EMSGSIZE, "not 481", barcopy_queue_try_send(q, &byte, 481));
-	FAILS(EINVAL, barcopy_queue_receive(q, NULL, 1, NULL, 0));
-	OK(barcopy_queue_stop(q));
-	OK(barcopy_queue_stop(q));
-	FAILS(ESHUTDOWN, barcopy_queue_try_send(q, &byte, 1));
+	FAILS(EINVAL, barcopy_queue_send(q, NULL, 1, 0, 0));
+	FAILS(EMSGSIZE, barcopy_queue_send(q, &byte, 0, 0, 0));
+	FAILS_WITH(EMSGSIZE, "not 481", barcopy_queue_try_send(q, &byte, 481, 0));
+	FAILS(EINVAL, barcopy_queue_receive(q, NULL, 1, NULL, 0, 0));
+	FAILS_WITH(EINVAL, "flags 0x8", barcopy_queue_send(q, &byte, 1, 8, 0));
+	FAILS(EINVAL, barcopy_queue_try_send(q, &byte, 1, BARCOPY_QUEUE_ABORT));
+	FAILS(EINVAL, barcopy_queue_receive(q, &byte, 1, NULL, BARCOPY_QUEUE_ORDERED, 0));
+	FAILS(EINVAL, barcopy_queue_stop(q, BARCOPY_QUEUE_ORDERED));
+	FAILS(EINVAL, barcopy_queue_get_state(q, NULL));
+	FAILS(EINVAL, barcopy_queue_get_state(q, &state));
+	OK(barcopy_queue_stop(q, 0));
+	OK(barcopy_queue_stop(q, 0));
+	FAILS(ESHUTDOWN, barcopy_queue_try_send(q, &byte, 1, 0));
 	stale = q;
 	OK(barcopy_queue_destroy(q, 0));
-	ck_assert_uint_eq(standin_device_bytes(0), 0);
 	FAILS(EINVAL, barcopy_queue_destroy(stale, 0));
-	FAILS(EINVAL, barcopy_queue_stop(stale));
-	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
-	FAILS(EINVAL, barcopy_queue_receive(stale, &byte, 1, NULL, 0));
+	FAILS(EINVAL, barcopy_queue_stop(stale, 0));
+	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1, 0));
+	FAILS(EINVAL, barcopy_queue_receive(stale, &byte, 1, NULL, 0, 0));
 	FAILS(EINVAL, barcopy_queue_get_view(stale, &view));
-	FAILS(EINVAL, barcopy_queue_send(NULL, &byte, 1, 0));
+	FAILS(EINVAL, barcopy_queue_get_state(stale, &state));
+	FAILS(EINVAL, barcopy_queue_send(NULL, &byte, 1, 0, 0));
 	/* the slot is used again: the old name stays invalid */
 	OK(barcopy_queue_create(g, 0, NULL, &q));
-	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1));
+	FAILS(EINVAL, barcopy_queue_try_send(stale, &byte, 1, 0));
 	end_now();
-	FAILS(EINVAL, barcopy_queue_try_send(q, &byte, 1));
-	ck_assert_uint_eq(standin_device_bytes(0), 0);
+	FAILS(EINVAL, barcopy_queue_try_send(q, &byte, 1, 0));
 }
 
 static void busy(void)
@@ -372,7 +382,7 @@ static void busy(void)
 	/* messages before the stop are served */
 	for (uint64_t n = 0; n < 10; n++)
 		send_fill(q, 48, n);
-	OK(barcopy_queue_stop(q));
+	OK(barcopy_queue_stop(q, 0));
 	for (uint64_t n = 0; n < 10; n++)
 		expect_echo(q, 48, n);
 	OK(barcopy_queue_destroy(q, WAIT));
@@ -380,7 +390,6 @@ static void busy(void)
 	q = new_echo(16);
 	round_trip(q, 10, 1);
 	end_now();
-	ck_assert_uint_eq(standin_device_bytes(0), 0);
 }
 
 /* As if a kernel had begun that never ends. */
@@ -389,17 +398,197 @@ static void pretend_kernel(barcopy_queue_t name)
 	gdri_store64(find(name)->state + BARCOPY_QUEUE_BEGUN_AT, 1);
 }
 
+static enum barcopy_queue_phase phase_of(barcopy_queue_t q, bool refused)
+{
+	barcopy_queue_state_t state = { .struct_size = sizeof(state) };
+
+	OK(barcopy_queue_get_state(q, &state));
+	ck_assert_uint_eq(state.refused, refused);
+	return (enum barcopy_queue_phase)state.phase;
+}
+
+/* Time that passes by nanosleep() alone, which the library calls while it waits for kernels. */
+static _Atomic uint64_t virtual_ns;
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+	uint64_t now = virtual_ns;
+
+	if (!now)
+		return (int)syscall(SYS_clock_gettime, id, t);
+	t->tv_sec = (time_t)(now / SECOND);
+	t->tv_nsec = (long)(now % SECOND);
+	return 0;
+}
+
+int nanosleep(const struct timespec *t, struct timespec *left)
+{
+	if (!virtual_ns)
+		return (int)syscall(SYS_nanosleep, t, left);
+	virtual_ns += SECOND / 100;
+	return 0;
+}
+
 static void hangs(void)
+{
+	barcopy_queue_t q[4];
+
+	for (size_t i = 0; i < COUNT(q); i++)
+		pretend_kernel(q[i] = new_queue(16));
+	FAILS(EBUSY, barcopy_queue_destroy(q[0], 0));
+	ck_assert_int_eq(phase_of(q[0], false), BARCOPY_QUEUE_RUNNING);
+	OK(barcopy_queue_stop(q[0], 0));
+	ck_assert_int_eq(phase_of(q[0], false), BARCOPY_QUEUE_STOPPED);
+	virtual_ns = SECOND;
+	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q[0], 0));
+	ck_assert_uint_eq(virtual_ns, SECOND);
+	ck_assert_uint_eq(gdri_load64(find(q[0])->control + BARCOPY_QUEUE_ABORT_AT), 0);
+	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q[0], SECOND));
+	ck_assert_uint_eq(gdri_load64(find(q[0])->control + BARCOPY_QUEUE_ABORT_AT), 1);
+	ck_assert_uint_le(virtual_ns, 2 * SECOND + SECOND / 5);
+	/* gdr_close() waits once for all, and leaves the memory that these kernels use */
+	virtual_ns = SECOND;
+	end_now();
+	ck_assert_uint_le(virtual_ns, 2 * SECOND + SECOND / 5);
+	virtual_ns = 0;
+	ck_assert_uint_gt(standin_device_bytes(0), 0);
+}
+
+/* Its successor is refused and ends at once: get_state says why. */
+static void returned_without_end(void)
 {
 	barcopy_queue_t q = new_queue(16);
 
-	pretend_kernel(q);
+	gdri_store64(find(q)->control + BARCOPY_QUEUE_OWNER_AT, 1);
+	echo(q, 1);
+	CU(cuda.cuStreamSynchronize(stream));
+	ck_assert_int_eq(phase_of(q, true), BARCOPY_QUEUE_NEVER_BEGUN);
+	/* A kernel may be just about to begin: the queue stays as it is. */
 	FAILS(EBUSY, barcopy_queue_destroy(q, 0));
-	OK(barcopy_queue_stop(q));
-	FAILS_WITH(ETIMEDOUT, "has not ended", barcopy_queue_destroy(q, 1000000));
-	/* gdr_close() leaves the memory that this kernel uses */
-	end_now();
-	ck_assert_uint_gt(standin_device_bytes(0), 0);
+	gdri_store64(find(q)->control + BARCOPY_QUEUE_OWNER_AT, 0);
+	echo(q, 1);
+	round_trip(q, 100, 1);
+	CU(cuda.cuStreamSynchronize(stream));
+	ck_assert_int_eq(phase_of(q, true), BARCOPY_QUEUE_ENDED);
+	OK(barcopy_queue_destroy(q, 0));
+}
+
+/* A kernel that waits for room for its reply, and ends when nobody is to read it. */
+static void aborted(void)
+{
+	barcopy_queue_t q = new_echo(16);
+	uint8_t message[480] = { 0 };
+
+	for (int i = 0; i < 3; i++) /* one reply fits */
+		send_to(q, message, sizeof(message));
+	OK(barcopy_queue_stop(q, 0));
+	OK(barcopy_queue_stop(q, BARCOPY_QUEUE_ABORT));
+	CU(cuda.cuStreamSynchronize(stream));
+	for (int rc = 0, n = 0; rc != EPIPE; n++) {
+		ck_assert_int_lt(n, 2);
+		rc = barcopy_queue_receive(q, message, sizeof(message), NULL, 0, UINT64_MAX);
+	}
+	OK(barcopy_queue_destroy(q, 0));
+}
+
+/* Destroy drops the replies, so that the kernel serves all messages. */
+static void replies_dropped(void)
+{
+	barcopy_queue_t q = new_echo(16);
+	uint8_t message[480] = { 0 };
+	const char *state = find(q)->state;
+
+	for (int i = 0; i < 3; i++)
+		send_to(q, message, sizeof(message));
+	OK(barcopy_queue_stop(q, 0));
+	OK(barcopy_queue_destroy(q, UINT64_MAX));
+	ck_assert_uint_eq(gdri_load64(state + BARCOPY_QUEUE_FREED_AT), 30);
+}
+
+/* Lines that are no message's. */
+static void bad_lines(void)
+{
+	static const uint8_t heads[][11] = {
+		{ 49 },
+		{ 63 },
+		{ 0 },
+		{ 0x80 },
+		{ 0x41 },
+		{ 0x7f },
+		{ 0xf0 },
+		{ 0x70, 49 },
+		{ 0x70, 0x70, 0 },
+		{ 0x70, 0x80 },
+		{ 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 48 },
+	};
+	size_t size;
+	uint8_t got[600];
+
+	for (size_t r = 0; r < COUNT(heads); r++) {
+		barcopy_queue_t q = new_echo(16);
+
+		for (unsigned int line = 0; line < 11; line++)
+			for (uint64_t i = 0; i < 8; i++) {
+				gdri_store64(find(q)->replies + line * 64 + i * 8,
+					     UINT64_C(1) << 48 | (uint64_t)heads[r][line] << 56);
+				gdri_store64(find(q)->requests + line * 64 + i * 8,
+					     UINT64_C(1) << 48 | (uint64_t)heads[r][line] << 56);
+			}
+		memset(got, 0x5a, sizeof(got));
+		FAILS(EBADMSG, barcopy_queue_receive(q, got, sizeof(got), &size, 0, 0));
+		FAILS(EBADMSG, barcopy_queue_receive(q, got, sizeof(got), &size, 0, WAIT));
+		ck_assert_uint_eq(got[0], 0x5a);
+		CU(cuda.cuStreamSynchronize(stream)); /* the kernel takes it for a stop */
+		OK(barcopy_queue_destroy(q, 0));
+	}
+}
+
+/* A wait asks CUDA, and ends with its context. */
+static void dead_context(void)
+{
+	barcopy_queue_t q = new_queue(16);
+	char byte;
+
+	pretend_kernel(q);
+	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	FAILS_WITH(EPIPE, "context has ended",
+		   barcopy_queue_receive(q, &byte, 1, NULL, 0, UINT64_MAX));
+	ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_DEAD);
+	while (!barcopy_queue_try_send(q, "x", 1, 0))
+		;
+	FAILS_WITH(EPIPE, "context has ended", barcopy_queue_send(q, "x", 1, 0, UINT64_MAX));
+	OK(barcopy_queue_destroy(q, 0));
+	cuda_hooks.set_fail("");
+}
+
+/* Queues that follow each other use the same memory; that of a context's end is used again too. */
+static void kept_memory(void)
+{
+	barcopy_queue_view_t first, view;
+	barcopy_queue_t q = new_queue(16);
+	unsigned long long bytes = standin_device_bytes(0);
+
+	OK(barcopy_queue_get_view(q, &first));
+	for (int i = 0; i < 3; i++) {
+		OK(barcopy_queue_destroy(q, 0));
+		ck_assert_uint_eq(standin_device_bytes(0), bytes);
+		q = new_echo(16);
+		round_trip(q, 100, 1);
+		OK(barcopy_queue_get_view(q, &view));
+		ck_assert(view.control == first.control && view.state == first.state);
+		ck_assert_uint_ne(view.generation, first.generation);
+		OK(barcopy_queue_stop(q, 0));
+		if (i == 1) {
+			OK(gdr_close(g));
+			g = barcopy_open(BARCOPY_OPEN_DEFAULT);
+			q = new_queue(16);
+			ck_assert_uint_eq(standin_device_bytes(0), bytes);
+		} else {
+			OK(barcopy_queue_destroy(q, WAIT));
+			q = new_queue(16);
+		}
+	}
+	OK(barcopy_queue_destroy(q, 0));
 }
 
 /* Errors that end a context end its kernels; after any other the queue's memory may be in use. */
@@ -461,8 +650,8 @@ static void device_reset(void)
 	pretend_kernel(q);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
 	/* what the CPU reads is still mapped */
-	FAILS(ETIMEDOUT, barcopy_queue_receive(q, &byte, 1, NULL, 0));
-	while (!barcopy_queue_try_send(q, "x", 1))
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, &byte, 1, NULL, 0, 0));
+	while (!barcopy_queue_try_send(q, "x", 1, 0))
 		;
 	OK(barcopy_queue_destroy(q, 0));
 	/* a new queue does not use this memory, whose registration has ended */
@@ -485,7 +674,8 @@ static void out_of_memory(void)
 		cuda_hooks.set_fail(fails[i]);
 		FAILS(ENOMEM, barcopy_queue_create(g, 0, NULL, &q));
 		cuda_hooks.set_fail("");
-		ck_assert_uint_eq(standin_device_bytes(0), 0);
+		/* the GPU's memory is kept for the next attempt */
+		ck_assert_uint_eq(standin_device_bytes(0), i ? STANDIN_GRANULE : 0);
 	}
 	finish(new_queue(0));
 }
@@ -501,7 +691,13 @@ static const struct unit_test tests[] = {
 	{ "a second sender", second_sender, NULL },
 	{ "arguments", arguments, NULL },
 	{ "busy", busy, NULL },
-	{ "a kernel that hangs", hangs, NULL },
+	{ "kernels that hang", hangs, NULL },
+	{ "a kernel that returned without end", returned_without_end, NULL },
+	{ "an abort", aborted, NULL },
+	{ "replies that are dropped", replies_dropped, NULL },
+	{ "lines that are no message's", bad_lines, NULL },
+	{ "a wait in a dead context", dead_context, NULL },
+	{ "memory for the next queue", kept_memory, NULL },
 	{ "an error of the context", context_error, NULL },
 	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },

@@ -18,8 +18,8 @@ static void watch_itself(void)
 	volatile uint8_t *map = watched.map;
 
 	watch_begin();
-	__asm__ volatile("dmb osh\n\tdmb oshld\n\tdmb oshst\n\tdsb oshld" ::: "memory");
-	ck_assert_str_eq(watch_end(), "fdsD");
+	__asm__ volatile("dmb osh\n\tdmb oshld\n\tdmb oshst\n\tdsb oshld\n\tdsb oshst" ::: "memory");
+	ck_assert_str_eq(watch_end(), "fdsDS");
 	watch_begin();
 	(void)map[0], (void)map[64], map[0] = 1, (void)map[0];
 	__asm__ volatile("dmb oshst" ::: "memory");

@@ -163,6 +163,7 @@ static const struct {
 	{ 0xd50331bf, 'd' }, /* DMB OSHLD */
 	{ 0xd50332bf, 's' }, /* DMB OSHST */
 	{ 0xd503319f, 'D' }, /* DSB OSHLD */
+	{ 0xd503329f, 'S' }, /* DSB OSHST */
 };
 #define BARRIERS (sizeof(barriers) / sizeof(barriers[0]))
 

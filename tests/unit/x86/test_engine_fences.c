@@ -18,7 +18,6 @@
 #include "core/offload.h"
 #include "core/parts.h"
 #include "copy/impl.h"
-#include "queue/queue.h"
 #include "step.h"
 
 /* The letters are those of copy_fences.h: m MFENCE, l LFENCE, s SFENCE. */
@@ -235,45 +234,11 @@ static void posted_words(void)
 	}
 }
 
-/* A queue's message leaves its line buffer at once, by its store or by a fence behind it. */
-static void queue_message(void)
-{
-	static uint64_t state[64];
-	static const uint8_t message[100];
-	static const size_t sizes[] = { 1, 47, 48, 49, 96, 100 };
-	uint8_t *map = step_watch((size_t)1 << 20);
-	struct gdri_queue q = { .requests = (char *)map,
-				.control = (char *)map + 8192,
-				.state = (char *)state,
-				.lines = 16,
-				.shift = 4 };
-
-	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
-	for (size_t i = 0; i < COUNT(sizes); i++) {
-		step_begin();
-		ck_assert_int_eq(gdri_queue_send(&q, message, sizes[i], 0, EAGAIN), 0);
-		ck_assert_str_eq(step_end(), "ws");
-	}
-	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
-	step_begin();
-	ck_assert_int_eq(gdri_queue_send(&q, message, 1, 0, EAGAIN), 0);
-	ck_assert_str_eq(step_end(), "w");
-	step_begin();
-	gdri_queue_stop(&q);
-	ck_assert_str_eq(step_end(), "w");
-	q.plan = gdri_copy_plan(GDR_MAPPING_TYPE_WC);
-	q.stopped = false;
-	step_begin();
-	gdri_queue_stop(&q);
-	ck_assert_str_eq(step_end(), "wsws"); /* the message, then a word */
-}
-
 static const struct unit_test tests[] = {
 	{ "both ways", both_ways },
 	{ "several handles", several_handles },
 	{ "several plans", several_plans },
 	{ "posts", posted_words },
-	{ "a queue's message", queue_message },
 };
 
 int main(int argc, char **argv)
