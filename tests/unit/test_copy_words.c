@@ -4,6 +4,7 @@
  * ranges reads back, a wait does not miss a word that came while its thread was away, and asking
  * once costs no message; posted words arrive, are counted and are checked like puts.
  */
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -53,39 +54,73 @@ static void flush_of_small_ranges(void)
 
 /* ---- a wait and the clock ------------------------------------------------ */
 
-static uint32_t *late_word; /* not NULL: comes when the clock is looked at for the second time */
-static int clock_looks;
+static struct {
+	uint64_t step_ns; /* 0: the system's clock */
+	int looks, comes_at; /* the look with which the word comes; 0: it does not */
+	uint32_t *word;
+} fake_clock;
 
-/* Replaces the C library's: the thread loses its CPU for a second, in which the word comes. */
+/* Replaces the C library's: each look is a step later. */
 int clock_gettime(clockid_t id, struct timespec *t)
 {
-	int rc = (int)syscall(SYS_clock_gettime, id, t);
+	uint64_t now;
 
-	if (late_word && ++clock_looks >= 2) {
-		__atomic_store_n(late_word, 7, __ATOMIC_RELEASE);
-		t->tv_sec += 1;
-	}
-	return rc;
+	if (!fake_clock.step_ns)
+		return (int)syscall(SYS_clock_gettime, id, t);
+	now = fake_clock.step_ns * (uint64_t)++fake_clock.looks;
+	if (fake_clock.looks == fake_clock.comes_at)
+		__atomic_store_n(fake_clock.word, 7, __ATOMIC_RELEASE);
+	*t = (struct timespec){ (time_t)(now / 1000000000), (long)(now % 1000000000) };
+	return 0;
 }
 
-static void wait_for_a_late_word(void)
+/* How often a wait looked at the clock: first for its start, then until its time is over. */
+static void waits(int err, uint64_t step_ns, int comes_at, uint64_t timeout_ns, int looks)
 {
-	uint32_t *word = (uint32_t *)(void *)(p + 64);
-
 	for (int wide = 0; wide < 2; wide++) {
-		*(uint64_t *)(void *)word = 0;
-		clock_looks = 0;
-		late_word = word;
-		if (wide)
-			OK(barcopy_wait64(h, word, BARCOPY_CMP_EQ, 7, 1000000));
-		else
-			OK(barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
-		late_word = NULL;
-		ck_assert_int_ge(clock_looks, 2);
+		int rc;
+
+		*(uint64_t *)(void *)fake_clock.word = 0;
+		fake_clock.looks = 0;
+		fake_clock.comes_at = comes_at;
+		fake_clock.step_ns = step_ns;
+		rc = wide ? barcopy_wait64(h, fake_clock.word, BARCOPY_CMP_EQ, 7, timeout_ns)
+			  : barcopy_wait32(h, fake_clock.word, BARCOPY_CMP_EQ, 7, timeout_ns);
+		fake_clock.step_ns = 0;
+		FAILS(err, rc);
+		ck_assert_int_eq(fake_clock.looks, looks);
 	}
-	/* The wait for a word that does not come ends by the clock. */
-	*word = 0;
-	FAILS(ETIMEDOUT, barcopy_wait32(h, word, BARCOPY_CMP_EQ, 7, 1000000));
+}
+
+static void *comes_later(void *arg)
+{
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
+	__atomic_store_n((uint32_t *)arg, 7, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void wait_by_the_clock(void)
+{
+	fake_clock.word = (uint32_t *)(void *)(p + 64);
+	waits(ETIMEDOUT, 100, 0, 1000, 11);
+	waits(ETIMEDOUT, 100, 0, 1001, 12);
+	waits(ETIMEDOUT, 100, 0, 1, 2);
+	waits(ETIMEDOUT, 100, 0, 0, 0);
+	waits(0, 100, 3, 1000, 3);
+	waits(0, 100, 3, UINT64_MAX - 1, 3);
+	/* The thread loses its CPU for a second, in which the word comes. */
+	waits(0, 1000000000, 2, 1000000, 2);
+	waits(0, 1000000000, 1, 1000000, 1);
+	/* Without a timeout the clock does not count. */
+	fake_clock.looks = 0;
+	fake_clock.step_ns = UINT64_MAX / 4;
+	*fake_clock.word = 0;
+	unit_start(1, comes_later, fake_clock.word, 0);
+	OK(barcopy_wait32(h, fake_clock.word, BARCOPY_CMP_EQ, 7, UINT64_MAX));
+	fake_clock.step_ns = 0;
+	unit_join();
+	ck_assert_int_eq(fake_clock.looks, 0);
 }
 
 static void ask_in_vain(void)
@@ -135,7 +170,7 @@ static void posted(void)
 
 static const struct unit_test tests[] = {
 	{ "a flush of the smallest ranges reads", flush_of_small_ranges, "" },
-	{ "a word that comes late is not missed", wait_for_a_late_word, "" },
+	{ "a wait ends by the clock or by its word", wait_by_the_clock, "" },
 	{ "asking once is quiet", asking_is_quiet, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
 	{ "posted words", posted, "" },
 };
