@@ -2,7 +2,8 @@
 /*
  * A kernel that stays on the GPU and copies between GPU memory and page-locked memory when the CPU
  * sends it a message. Compares every byte of every copy, and the times of the kernel, the mapping
- * and the copy engine.
+ * and the copy engine. It is this program's only kernel: with lazy loading, CUDA's default, the first
+ * launch of another one would wait until it ends.
  *
  *     nvcc -arch=sm_70 copy_service.cu -lgdrapi -o copy_service && ./copy_service   (CUDA 13: -arch=sm_75)
  */

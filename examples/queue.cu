@@ -3,6 +3,10 @@
  * Calls into a kernel that stays on the GPU. A message carries a vector, the reply its product with
  * a small matrix. Checks the products and compares the time with a launch for each product.
  *
+ * One kernel serves several queues, a warp each: of several resident kernels not all may run. Every
+ * other kernel is launched once before, as its first launch would wait for the resident one (lazy
+ * loading, CUDA's default).
+ *
  *     nvcc -arch=sm_70 queue.cu -lgdrapi -o queue && ./queue        (with CUDA 13: -arch=sm_75)
  */
 #include <barcopy_queue.cuh>
@@ -12,7 +16,7 @@
 #include <cstdlib>
 #include <vector>
 
-enum { N = 12, CALLS = 20000 }; /* 12 floats are 48 bytes: one line each way */
+enum { N = 12, CALLS = 20000, QUEUES = 4 }; /* 12 floats are 48 bytes: one line each way */
 
 static const uint64_t WAIT = 5000000000; /* ns */
 
@@ -26,16 +30,23 @@ static __device__ float row(const float *matrix, const float *x, unsigned i)
 	return sum;
 }
 
-__global__ void serve(barcopy_queue_view_t view, const float *matrix)
+struct views {
+	barcopy_queue_view_t of[QUEUES];
+};
+
+/* Warp i serves queue i, in shared memory of its own. */
+__global__ void serve(views view, const float *matrix)
 {
-	__shared__ unsigned long long message[N / 2], product[N / 2];
+	__shared__ unsigned long long messages[QUEUES][N / 2], products[QUEUES][N / 2];
+	unsigned warp = threadIdx.x / 32;
+	unsigned long long *message = messages[warp], *product = products[warp];
 	barcopy_warp_t q;
 
-	barcopy_warp_begin(&q, view);
+	barcopy_warp_begin(&q, view.of[warp]);
 	while (barcopy_warp_receive(&q, message, 0)) {
 		if (q.lane < N)
 			((float *)product)[q.lane] = row(matrix, (const float *)message, q.lane);
-		if (!barcopy_warp_reply(&q, product, sizeof(product), 0))
+		if (!barcopy_warp_reply(&q, product, sizeof(products[0]), 0))
 			break;
 	}
 	barcopy_warp_end(&q);
@@ -100,10 +111,11 @@ template <class Call> static double measure(const float *matrix, float *x, float
 int main()
 {
 	float matrix[N * N], *on_gpu, *x, *y;
-	barcopy_queue_view_t view;
-	barcopy_queue_t queue;
+	barcopy_queue_t queue[QUEUES];
 	cudaStream_t stream;
 	double resident, launched;
+	int at = 0;
+	views view;
 	int bad = 0;
 	gdr_t g;
 
@@ -122,16 +134,22 @@ int main()
 		CUDA(cudaStreamSynchronize(stream));
 	});
 
-	GDR(barcopy_queue_create(g, 0, nullptr, &queue));
-	GDR(barcopy_queue_get_view(queue, &view));
-	serve<<<1, 32, 0, stream>>>(view, on_gpu);
+	for (int i = 0; i < QUEUES; i++) {
+		GDR(barcopy_queue_create(g, 0, nullptr, &queue[i]));
+		GDR(barcopy_queue_get_view(queue[i], &view.of[i]));
+	}
+	serve<<<1, 32 * QUEUES, 0, stream>>>(view, on_gpu);
 	CUDA(cudaGetLastError());
 	resident = measure(matrix, x, y, &bad, [&] {
-		GDR(barcopy_queue_send(queue, x, N * sizeof(*x), 0, WAIT));
-		GDR(barcopy_queue_receive(queue, y, N * sizeof(*y), nullptr, 0, WAIT));
+		barcopy_queue_t q = queue[at++ % QUEUES];
+
+		GDR(barcopy_queue_send(q, x, N * sizeof(*x), 0, WAIT));
+		GDR(barcopy_queue_receive(q, y, N * sizeof(*y), nullptr, 0, WAIT));
 	});
-	GDR(barcopy_queue_stop(queue, 0));
-	GDR(barcopy_queue_destroy(queue, WAIT));
+	for (int i = 0; i < QUEUES; i++) {
+		GDR(barcopy_queue_stop(queue[i], 0));
+		GDR(barcopy_queue_destroy(queue[i], WAIT));
+	}
 	gdr_close(g);
 	printf("%d products of %d by %d: a call into the resident kernel %.2f us, a launch and its end %.2f us, "
 	       "%d wrong\n",

@@ -21,6 +21,9 @@
  *             barcopy_warp_end(&q);
  *     }
  *
+ * A kernel may serve many queues, a warp each. Load other kernels before it is launched: with lazy
+ * loading, CUDA's default, their first launch waits until it ends (barcopy_queue.h).
+ *
  * A message buffer is in shared or global memory, aligned to 8 bytes, a multiple of 8 bytes long.
  * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
  */
