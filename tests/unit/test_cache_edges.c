@@ -11,6 +11,7 @@
 #include "cache/cache.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
+#include "cuda/private.h"
 #include "fixture.h"
 
 static bool is_cached(barcopy_cache_t cache, uint64_t addr)
@@ -728,6 +729,35 @@ static void ended_meanwhile(void)
 	end_now(); /* no other call holds the context */
 }
 
+static __typeof__(gdri_cu.cuPointerGetAttribute) ask;
+
+static CUresult ends_the_cache(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+	gdri_cu.cuPointerGetAttribute = ask;
+	gdri_slot_retire(&found(trimmed)->slot);
+	return ask(data, attribute, at);
+}
+
+/* A hit in a cache that ends meanwhile, as beside gdr_close(), is none, and leaves no use. */
+static void ended_in_a_hit(void)
+{
+	CUdeviceptr d = standin_alloc(CHUNK);
+	struct gdri_cache *cache;
+	barcopy_region_t r;
+
+	trimmed = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	cache = found(trimmed);
+	get_and_put(trimmed, d);
+	ask = gdri_cu.cuPointerGetAttribute;
+	gdri_cu.cuPointerGetAttribute = ends_the_cache;
+	FAILS(EINVAL, barcopy_cache_get(trimmed, d, 8, &r));
+	ck_assert(gdri_cu.cuPointerGetAttribute == ask);
+	(void)gdri_slot_publish(&cache->slot);
+	trimmed = (barcopy_cache_t)(uintptr_t)gdri_slot_name(&cache->slot);
+	ck_assert_uint_eq(cache_stats(trimmed).regions_in_use, 0);
+	ck_assert_uint_eq(cache_stats(trimmed).hits, 0);
+}
+
 static void *destroys(void *arg)
 {
 	int rc = barcopy_cache_destroy(trimmed);
@@ -785,6 +815,7 @@ static const struct unit_test tests[] = {
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "put twice", put_twice, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
+	{ "ended in a hit", ended_in_a_hit, DMABUF },
 	{ "destroyed twice", destroyed_twice, DMABUF },
 };
 
