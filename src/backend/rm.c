@@ -108,7 +108,7 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && !gdri_cuda_any_coherent());
 }
 
-static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int pin_once(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
 	struct gdri_rm_trial trial;
@@ -116,26 +116,40 @@ static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 	struct gdri_rm_gpu *gpu;
 	int rc;
 
-	if (m->kind != GDRI_MEMORY_DEVICE)
-		return gdri_fail(ENOTSUP, "not device memory");
 	rc = gdri_rm_gpu_get(m->device, &gpu);
-	if (!rc)
-		rc = gdri_rm_trial(gpu, m->context, &trial);
+	if (rc)
+		return rc;
+	rc = gdri_rm_trial(gpu, m->context, &trial);
 	if (!rc)
 		rc = gdri_rm_range_open(gpu, request,
 					trial.verdict == GDRI_RM_ANY ? NULL : trial.reason, &range,
 					NULL);
-	if (rc)
+	if (rc) {
+		gdri_rm_gpu_put();
 		return rc;
+	}
 	pin->priv = range;
 	pin->persistent = true;
 	pin->type = trial.type;
 	return 0;
 }
 
+static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	int rc;
+
+	if (request->memory.kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(ENOTSUP, "not device memory");
+	rc = pin_once(request, pin);
+	return rc && gdri_rm_client_ends() ? pin_once(request, pin) : rc;
+}
+
 static int rm_unpin(struct gdri_pin *pin)
 {
-	return gdri_rm_range_close(pin->priv);
+	int rc = gdri_rm_range_close(pin->priv);
+
+	gdri_rm_gpu_put();
+	return rc;
 }
 
 static int rm_map(struct gdri_pin *pin, gdr_mapping_type_t wish)

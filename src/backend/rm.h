@@ -9,7 +9,8 @@
  *   rm_range.c    duplicates of the memory objects behind a range, and CPU mappings of them
  *   rm_trial.c    all of it verified on the library's own memory, once for each GPU
  *
- * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do. A
+ * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do, unless
+ * the program closes their descriptors. A
  * duplicate keeps the physical memory, whatever happens to libcuda's object, so pins are persistent
  * (H100, H200, driver 580, 2026-11-21: after cuMemFree, and after the end of a context and of the
  * primary one). A forked child closes its copies of the descriptors (base/process.h): client and
@@ -27,7 +28,7 @@
 #define GDRI_RM 1 /* make RM_BACKEND=0: without what follows the question */
 #endif
 
-/* Constant once made, except for the trial's verdict. */
+/* Constant while it is used, except for the trial's verdict. */
 struct gdri_rm_gpu {
 	struct gdri_rm_gpu *next;
 	int ordinal; /* CUDA's, in this process */
@@ -78,8 +79,14 @@ int gdri_rm_exports_dmabuf(void);
 int gdri_rm_check(void); /* without a context: the node can be opened, the driver is new enough */
 unsigned int gdri_rm_driver_major(void); /* of the kernel driver's version; 0: unknown */
 
-/* The GPU of a CUDA ordinal; makes client and device object. */
+/* The GPU of a CUDA ordinal, used until the put; makes client and device object. */
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **gpu);
+void gdri_rm_gpu_put(void);
+/*
+ * Ends the client if nothing uses it and a call did not reach it, since the program has closed our
+ * descriptors. The next get makes another. Returns whether it has ended.
+ */
+bool gdri_rm_client_ends(void);
 
 /*
  * A descriptor of the GPU's node, for gdri_fork_close(). It is registered with the control node:

@@ -5,6 +5,7 @@
  */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/env.h"
 #include "base/process.h"
@@ -29,6 +30,7 @@ static const struct {
 	{ RM_INVALID_ARGUMENT, EINVAL, "INVALID_ARGUMENT" },
 	{ RM_INVALID_CLIENT, EINVAL, "INVALID_CLIENT" },
 	{ RM_INVALID_LIMIT, EINVAL, "INVALID_LIMIT" },
+	{ RM_INVALID_OBJECT_HANDLE, EINVAL, "INVALID_OBJECT_HANDLE" },
 	{ RM_INVALID_OBJECT_PARENT, EINVAL, "INVALID_OBJECT_PARENT" },
 	{ RM_INVALID_STATE, ENOTSUP, "INVALID_STATE" },
 	{ RM_NO_MEMORY, ENOMEM, "NO_MEMORY" },
@@ -37,8 +39,13 @@ static const struct {
 	{ RM_STATE_IN_USE, ENOTSUP, "STATE_IN_USE" },
 };
 
+/* A call did not reach its client: the program may have closed our descriptors (closefrom()). */
+static atomic_bool suspect;
+
 static int fail_status(uint32_t status, const char *what)
 {
+	if (status == RM_INVALID_CLIENT || status == RM_INVALID_OBJECT_HANDLE)
+		atomic_store(&suspect, true);
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
 		if (answers[i].status == status)
 			return gdri_fail(answers[i].err, "%s: NV_ERR_%s (0x%x)", what,
@@ -48,10 +55,13 @@ static int fail_status(uint32_t status, const char *what)
 
 static int call(int fd, unsigned long request, void *arg, const uint32_t *status, const char *what)
 {
-	while (ioctl(fd, request, arg))
+	while (ioctl(fd, request, arg)) {
+		if (errno == EBADF || errno == ENOTTY)
+			atomic_store(&suspect, true);
 		if (errno != EINTR)
 			return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP, "%s: %s", what,
 					 strerror(errno));
+	}
 	return status && *status ? fail_status(*status, what) : 0;
 }
 
@@ -89,27 +99,41 @@ static int open_gpu_node(const struct session *s, unsigned int minor, int *fd)
 
 enum { VERSION_LINE = 256 };
 
+static _Atomic unsigned int driver_major; /* read with each client, and by each gdr_open() */
+
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
-unsigned int gdri_rm_driver_major(void)
+static void read_driver_major(void)
 {
 	char text[VERSION_LINE], *word, *rest = text;
-	unsigned int major, minor;
+	unsigned int major, minor, found = 0;
 
 	gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
-	while ((word = strsep(&rest, " \t")))
+	while (!found && (word = strsep(&rest, " \t")))
 		if (sscanf(word, "%u.%u", &major, &minor) == 2)
-			return major;
-	return 0;
+			found = major;
+	atomic_store_explicit(&driver_major, found, memory_order_relaxed);
+}
+
+unsigned int gdri_rm_driver_major(void)
+{
+	return atomic_load_explicit(&driver_major, memory_order_relaxed);
 }
 
 int gdri_rm_check(void)
 {
-	unsigned int major = gdri_rm_driver_major();
 	int fd, rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &fd);
+	unsigned int major;
+	struct stat st;
 
 	if (rc)
 		return rc;
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
+		rc = gdri_fail(ENODEV, RM_CTL_NODE " is no device");
 	gdri_fork_close(fd);
+	if (rc)
+		return rc;
+	read_driver_major();
+	major = gdri_rm_driver_major();
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,
 				 RM_FIRST_WITH_EXPORT);
@@ -155,6 +179,7 @@ static int session_open(struct session *s)
 	rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &s->ctl);
 	if (rc)
 		return rc;
+	read_driver_major();
 	rc = alloc(s, 0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &s->client);
 	if (rc)
 		session_close(s);
@@ -266,9 +291,10 @@ int gdri_rm_exports_dmabuf(void)
 #if GDRI_RM
 /* ---- this process's client ------------------------------------------------------------------- */
 
-GDRI_MUTEX(lock); /* guards what follows, which is constant once there is a GPU */
+GDRI_MUTEX(lock); /* guards what follows; own and the GPUs are constant while there are users */
 static struct session own = { .ctl = -1 };
 static struct gdri_rm_gpu *gpus;
+static size_t users; /* pins, and pins in progress */
 
 rm_handle gdri_rm_client(void)
 {
@@ -319,16 +345,11 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
  * accessed by the CPU complex" (NVIDIA on DGX Spark, whose driver is the open one: forum "DGX Spark
  * GPUDirect RDMA", 348787), and a trial with fresh memory need not see that.
  */
-static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
+static int describe_gpu(int device, struct gdri_rm_gpu *gpu)
 {
-	struct rm_gpu_id_info info;
-	struct rm_card_info card;
-	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
 	bool integrated;
 	int rc;
 
-	if (!gpu)
-		return gdri_fail(ENOMEM, "no memory for a GPU");
 	gpu->ordinal = device;
 	rc = gdri_cuda_is_integrated(device, &integrated);
 	if (!rc && integrated)
@@ -337,34 +358,62 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 		rc = gdri_cuda_pci_address(device, &gpu->pci);
 	if (!rc)
 		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
-	if (!rc)
-		rc = gpus ? 0 : for_pin(session_open(&own));
+	return rc;
+}
+
+/* The GPU's node and device object, and the client if there is none. */
+static int open_gpu_locked(struct gdri_rm_gpu *gpu)
+{
+	struct rm_gpu_id_info info;
+	struct rm_card_info card;
+	struct gdri_rm_gpu *g;
+	int rc = own.client ? 0 : for_pin(session_open(&own));
+
 	if (!rc)
 		rc = find_card(&gpu->pci, &card);
 	if (rc)
-		goto err_free;
+		goto err_client;
 	gpu->minor = card.minor;
 	gpu->bar1 = card.fb_address;
 	gpu->bar1_size = card.fb_size;
 	rc = gdri_rm_open_node(gpu, &gpu->node);
 	if (rc)
-		goto err_free;
+		goto err_client;
 	rc = alloc_device(&own, card.gpu_id, &info, &gpu->device);
 	if (rc)
 		goto err_node;
 	gpu->instance = info.device_instance;
+	return 0;
+
+err_node:
+	gpu->device = 0;
+	gdri_fork_close(gpu->node);
+err_client:
+	for (g = gpus; g && !g->device;)
+		g = g->next;
+	if (own.client && !g)
+		session_close(&own);
+	return rc;
+}
+
+static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
+{
+	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
+	int rc;
+
+	if (!gpu)
+		return gdri_fail(ENOMEM, "no memory for a GPU");
+	rc = describe_gpu(device, gpu);
+	if (!rc)
+		rc = open_gpu_locked(gpu);
+	if (rc) {
+		free(gpu);
+		return rc;
+	}
 	gpu->next = gpus;
 	gpus = gpu;
 	*out = gpu;
 	return 0;
-
-err_node:
-	gdri_fork_close(gpu->node);
-err_free:
-	free(gpu);
-	if (own.client && !gpus)
-		session_close(&own);
-	return rc;
 }
 
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
@@ -377,9 +426,38 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 		gpu = gpu->next;
 	if (!gpu)
 		rc = make_gpu_locked(device, &gpu);
+	else if (!gpu->device)
+		rc = open_gpu_locked(gpu);
+	users += !rc;
 	pthread_mutex_unlock(&lock);
 	*out = gpu;
 	return rc;
+}
+
+void gdri_rm_gpu_put(void)
+{
+	pthread_mutex_lock(&lock);
+	users--;
+	pthread_mutex_unlock(&lock);
+}
+
+bool gdri_rm_client_ends(void)
+{
+	bool ends;
+
+	pthread_mutex_lock(&lock);
+	ends = own.client && !users && atomic_exchange(&suspect, false);
+	for (struct gdri_rm_gpu *gpu = gpus; ends && gpu; gpu = gpu->next) {
+		if (gpu->device)
+			gdri_fork_close(gpu->node);
+		gpu->device = 0;
+		if (gpu->again_ns) /* no verdict about rm */
+			gpu->trial.verdict = GDRI_RM_UNTRIED;
+	}
+	if (ends)
+		session_close(&own);
+	pthread_mutex_unlock(&lock);
+	return ends;
 }
 
 /* process.c closes the descriptors; client and objects are the parent's. */
@@ -387,6 +465,7 @@ static void after_fork(void)
 {
 	own = (struct session){ .ctl = -1 };
 	gpus = NULL;
+	users = 0;
 }
 
 GDRI_IN_CHILD(after_fork);

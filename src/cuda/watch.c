@@ -27,7 +27,8 @@ static _Atomic(uintptr_t) watching_thread; /* 0: none */
 static _Atomic(uintptr_t) next_ioctl;
 static uintptr_t libc_ioctl;
 
-static _Thread_local bool inside; /* watched_ioctl() */
+/* watched_ioctl() */
+static _Thread_local bool inside __attribute__((tls_model("initial-exec")));
 
 static int watched_ioctl(int fd, unsigned long request, ...)
 {

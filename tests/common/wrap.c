@@ -234,6 +234,11 @@ WRAP(int, close, int fd)
 	return failed ? -1 : rc;
 }
 
+static const char *path_of(const char *path)
+{
+	return w.on && w.path && !strncmp(path, w.path, strlen(w.path)) ? w.instead : path;
+}
+
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...)
@@ -244,16 +249,14 @@ int __wrap_open(const char *path, int flags, ...)
 	va_start(ap, flags);
 	mode = flags & O_CREAT ? va_arg(ap, int) : 0;
 	va_end(ap);
-	return fails("open", EMFILE) ? -1 : __real_open(path, flags, mode);
+	if (fails("open", EMFILE))
+		return -1;
+	return __real_open(path_of(path), flags, mode);
 }
 
 WRAP(FILE *, fopen, const char *path, const char *mode)
 {
-	if (fails("fopen", EMFILE))
-		return NULL;
-	if (w.on && w.path && !strncmp(path, w.path, strlen(w.path)))
-		path = w.instead;
-	return __real_fopen(path, mode);
+	return fails("fopen", EMFILE) ? NULL : __real_fopen(path_of(path), mode);
 }
 
 int __real_ioctl(int fd, unsigned long request, ...);

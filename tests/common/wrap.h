@@ -25,7 +25,7 @@ void wrap_fail(const char *name, unsigned long nth, int err);
 void wrap_deny_library(const char *part);
 void wrap_deny_symbol(const char *part);
 
-/* fopen of a path that begins so opens that file; NULL: none. */
+/* open and fopen of a path that begins so open that file; NULL: none. */
 void wrap_instead(const char *path, const char *file);
 
 /* CLOCK_MONOTONIC stands at that second, for all threads; 0: it goes on. */

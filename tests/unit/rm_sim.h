@@ -250,6 +250,9 @@ static inline void rm_exportable_alone(void)
 		if (!i)
 			rm_sim.faults(NULL);
 	}
+	wrap_reset();
+	OK(rm_pin(vmm, 6 * MIB, 0));
+	ck_assert_uint_eq(wrap_calls("open"), 0); /* the version was read before */
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC"), 0);
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 0);
 	ck_assert_uint_eq(rm_sim.calls("RM_DUP_OBJECT"), 0);

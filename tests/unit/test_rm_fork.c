@@ -151,6 +151,58 @@ static void other_processes(void)
 	rm_assert_nothing_left();
 }
 
+/* ---- descriptors that the program closes --------------------------------- */
+
+enum { CLOSED, ANOTHER_FILE, ANOTHER_CLIENT, WAYS };
+
+/* As closefrom() does, or a double close elsewhere; the numbers may be other files' then. */
+static void take_ours(int way)
+{
+	find_ours(false);
+	ck_assert_uint_eq(n_ours, 2);
+	for (unsigned int i = 0; i < n_ours; i++) {
+		int fd = way == ANOTHER_FILE ? open("/dev/null", O_RDWR) : -1;
+
+		if (way == ANOTHER_CLIENT)
+			fd = open("/dev/nvidiactl", O_RDWR);
+		close(ours[i]);
+		if (fd >= 0)
+			ck_assert_int_eq(dup2(fd, ours[i]), ours[i]);
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* With no range open the next pin has a client again; with one it has when that has ended. */
+static void closed_by_the_program(void)
+{
+	bool open = unit_row >= WAYS;
+	struct rm_use u;
+	CUdeviceptr p;
+
+	rm_begin();
+	p = standin_alloc(MIB);
+	note_fds();
+	OK(rm_pin(p, MIB, 0));
+	if (open)
+		OK(rm_use_open(&u, p, MIB, 0));
+	take_ours(unit_row % WAYS);
+	if (open) {
+		ck_assert_int_ne(rm_pin(p, MIB, 0), 0);
+		rm_look("whose client's descriptors are closed", &u);
+		gdr_unmap(rm_g, u.h, u.map, u.info.mapped_size);
+		gdr_unpin_buffer(rm_g, u.h);
+	}
+	rm_sim.faults(NULL);
+	rm_whole_life("with another client", p, MIB);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	OK(gdr_close(rm_g));
+	rm_open_context();
+	rm_whole_life("with the same client", p, MIB);
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	ck_assert_uint_eq(rm_sim.stale(), 0);
+}
+
 /* ---- forks at any moment ------------------------------------------------- */
 
 static atomic_bool stop;
@@ -321,6 +373,7 @@ static void imported(void)
 static const struct unit_test tests[] = {
 	{ "killed before its child", killed_before_its_child, "" },
 	{ "other processes", other_processes, "" },
+	{ "descriptors that the program closes", closed_by_the_program, "", .rows = 2 * WAYS },
 	{ "forks meanwhile", forks_meanwhile, "" },
 	{ "forks in every call", forks_in_every_call, "" },
 	{ "memory of another process", imported, "" },

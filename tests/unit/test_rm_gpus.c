@@ -160,6 +160,15 @@ static void control_node(void)
 	rm_whole_life("once they are open", standin_alloc(MIB), MIB);
 }
 
+/* A file that is there by mistake, as of `touch`. */
+static void no_device(void)
+{
+	wrap_reset();
+	wrap_instead("/dev/nvidiactl", "/proc/self/comm");
+	FAILS_WITH(ENODEV, "rm: /dev/nvidiactl is no device", ERRNO_OF(gdr_open()));
+	ck_assert_uint_gt(wrap_calls("open"), 0);
+}
+
 /* The errno names the descriptors, not a lack of memory. */
 static void control_node_without_descriptors(void)
 {
@@ -316,6 +325,7 @@ static const struct unit_test tests[] = {
 	  "rm: /dev/nvidiactl may not be opened by this user (or container)", .bare = true },
 	{ "/dev/nvidiactl is missing", control_node, "GDRCOPY_BACKEND=rm",
 	  "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there", .bare = true },
+	{ "/dev/nvidiactl is no device", no_device, "GDRCOPY_BACKEND=rm", .bare = true },
 	{ "no descriptor for /dev/nvidiactl", control_node_without_descriptors, "" },
 	{ "gdr_open() asks RM", question, TWO, .bare = true },
 	{ "gdr_open() stops at the first GPU", first_yes, TWO, .bare = true },
