@@ -162,6 +162,20 @@ static void check_compared(const struct machine *m, struct report *r)
 			"structures were compared with");
 }
 
+/*
+ * nvidia_vma_access() of these releases reads a mapping's context before it has looked for it
+ * (kernel-open/nvidia/nv-mmap.c).
+ */
+static void check_vma_access(const struct machine *m, struct report *r)
+{
+	if (m->driver.loaded && newer(m->driver.version, "595.44") &&
+	    !newer(m->driver.version, "595.45.04"))
+		finding(r, SEV_NOTE, NULL,
+			"use no gdb, and nothing else that reads /proc/PID/mem, on processes that "
+			"have mapped GPU memory, by this library or by CUDA",
+			NULL, "a debugger that reads a mapping of this driver crashes the kernel");
+}
+
 /* One node that CUDA needs; `gpu` is the one it belongs to, NULL: all. */
 static void check_node(const struct machine *m, struct report *r, const char *path, const char *gpu)
 {
@@ -257,6 +271,7 @@ static void check_driver(const struct machine *m, struct report *r)
 {
 	check_module(m, r);
 	check_compared(m, r);
+	check_vma_access(m, r);
 	check_nodes(m, r);
 	check_cuda(m, r);
 }
