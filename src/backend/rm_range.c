@@ -202,6 +202,8 @@ static int export_from_start(const struct gdri_pin_request *request, struct expo
 	*lead = front;
 	export->sources.count = 0;
 	rc = observe_export(request, request->va - front, size, export, fd);
+	if (rc == -EINVAL)
+		return gdri_fail(EINVAL, "from its object's start: %s", gdri_error_text());
 	if (rc || (export->object == object && !export->offset))
 		return rc;
 	gdri_fork_close(*fd);
@@ -231,8 +233,8 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export, u
 	return rc;
 }
 
-static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
-			  bool *never)
+static int find_once(struct gdri_rm_range *range, const struct gdri_pin_request *request,
+		     bool *never)
 {
 	struct export export = { .gpu = range->gpu, .minor = range->gpu->minor };
 	uint64_t lead = 0;
@@ -248,6 +250,19 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 	free(export.sources.objects);
 	*never = export.unseen || export.unknown_layout;
 	return rc;
+}
+
+/*
+ * Beside frees in other threads, libcuda once in half a million times refuses a range of a pool that
+ * it exports when asked again (H200, driver 580.159.04, 2026-11-23: CUDA_ERROR_INVALID_VALUE). The
+ * library's own exports do not run at the same time: the watch holds a lock.
+ */
+static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
+			  bool *never)
+{
+	int rc = find_once(range, request, never);
+
+	return rc == -EINVAL && !range->count ? find_once(range, request, never) : rc;
 }
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */

@@ -113,6 +113,30 @@ static void pools(void)
 	pool_parts(three, 90 * MIB);
 }
 
+/* libcuda once in a while refuses what it exports when asked again, in the first call or the second. */
+static void pool_refused_once(void)
+{
+	static const char *const rules[] = { "cuMemGetHandleForAddressRange:1=1",
+					     "cuMemGetHandleForAddressRange:2=1" };
+	CUdeviceptr p = rm_pool_alloc(40 * MIB);
+	unsigned long before;
+
+	OK(rm_pin(p, MIB, 0)); /* with the trial */
+	for (size_t i = 0; i < COUNT(rules); i++) {
+		cuda_hooks.set_fail(rules[i]);
+		before = cuda_hooks.calls("cuMemGetHandleForAddressRange");
+		OK(rm_pin(p + MIB, 64 * KIB, 0));
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange") - before,
+				  3 + i);
+	}
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=1");
+	before = cuda_hooks.calls("cuMemGetHandleForAddressRange");
+	FAILS(EINVAL, rm_pin(p + MIB, 64 * KIB, 0));
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange") - before, 2);
+	cuda_hooks.set_fail(NULL);
+	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
+}
+
 /* A part of a pool's allocation takes BAR1 and objects of the part alone. */
 static void pool_takes_no_more(void)
 {
@@ -228,6 +252,7 @@ static const struct unit_test tests[] = {
 	{ "pools", pools, "" },
 	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
 	{ "pools, one object a call", pools, "GDRSIM_RM_EXPORT_MAX=1" },
+	{ "a pool's memory, refused once", pool_refused_once, "" },
 	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
 	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },
