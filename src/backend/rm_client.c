@@ -210,7 +210,7 @@ static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_
 
 /* ---- does a GPU export its memory? ----------------------------------------------------------- */
 
-/* What the device attribute DMA_BUF_SUPPORTED says, and integrated GPUs say no. */
+/* Integrated ones do, to no use. */
 static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 {
 	struct rm_gpu_info dmabuf = { .index = RM_GPU_INFO_DMABUF };
@@ -226,20 +226,16 @@ static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 	if (!rc)
 		rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list),
 			     "GPU_GET_INFO");
-	if (!rc && info.gpu_flags & RM_GPU_FLAG_SOC)
-		rc = gdri_fail(ENODEV, "it is integrated");
-	if (!rc && !dmabuf.data)
-		rc = gdri_fail(ENODEV, "the driver exports none of it");
-	return rc;
+	if (rc || (dmabuf.data && !(info.gpu_flags & RM_GPU_FLAG_SOC)))
+		return rc;
+	return gdri_fail(ENODEV, dmabuf.data ? "it is integrated" : "the driver says no");
 }
 
-/* Stops at the first GPU that does. One whose node does not open is not asked. */
+/* Stops at the first GPU that does. */
 static int ask_gpus(const struct session *s)
 {
 	struct rm_card_info cards[RM_MAX_CARDS];
-	struct gdri_text why = { .len = 0 };
-	unsigned int known = 0, asked = 0;
-	int node, rc = read_cards(s, cards), err = ENODEV;
+	int node, known = 0, rc = read_cards(s, cards);
 
 	if (rc)
 		return rc;
@@ -251,17 +247,12 @@ static int ask_gpus(const struct session *s)
 		if (!rc) {
 			rc = ask_gpu(s, &cards[i]);
 			gdri_fork_close(node);
-			if (!rc)
-				return 0;
-			asked++;
-		} else if (asked) {
-			continue;
 		}
-		err = -rc;
-		why.len = 0;
-		gdri_text_add(&why, ": %s", gdri_error_text());
+		if (!rc)
+			return 0;
 	}
-	return gdri_fail(err, "none of %u GPUs exports its memory as a dma-buf%s", known, why.s);
+	return gdri_fail(rc ? -rc : ENODEV, "none of %d GPUs exports its memory as a dma-buf%s%s",
+			 known, rc ? ": " : "", rc ? gdri_error_text() : "");
 }
 
 int gdri_rm_exports_dmabuf(void)
@@ -276,8 +267,7 @@ int gdri_rm_exports_dmabuf(void)
 	/* The proprietary flavour has the same answer and exports nothing. */
 	gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
 	if (!strstr(line, "Open Kernel Module"))
-		return gdri_fail(ENODEV, "the GPU driver is not the open flavour, which alone "
-					 "exports memory as a dma-buf");
+		return gdri_fail(ENODEV, "the GPU driver is not the open flavour");
 	rc = session_open(&s);
 	if (rc)
 		return rc;
@@ -345,11 +335,16 @@ static int find_card(const struct gdri_pci_address *pci, struct rm_card_info *ca
  * accessed by the CPU complex" (NVIDIA on DGX Spark, whose driver is the open one: forum "DGX Spark
  * GPUDirect RDMA", 348787), and a trial with fresh memory need not see that.
  */
-static int describe_gpu(int device, struct gdri_rm_gpu *gpu)
+static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 {
+	struct rm_gpu_id_info info;
+	struct rm_card_info card;
+	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
 	bool integrated;
 	int rc;
 
+	if (!gpu)
+		return gdri_fail(ENOMEM, "no memory for a GPU");
 	gpu->ordinal = device;
 	rc = gdri_cuda_is_integrated(device, &integrated);
 	if (!rc && integrated)
@@ -358,62 +353,34 @@ static int describe_gpu(int device, struct gdri_rm_gpu *gpu)
 		rc = gdri_cuda_pci_address(device, &gpu->pci);
 	if (!rc)
 		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
-	return rc;
-}
-
-/* The GPU's node and device object, and the client if there is none. */
-static int open_gpu_locked(struct gdri_rm_gpu *gpu)
-{
-	struct rm_gpu_id_info info;
-	struct rm_card_info card;
-	struct gdri_rm_gpu *g;
-	int rc = own.client ? 0 : for_pin(session_open(&own));
-
+	if (!rc)
+		rc = gpus ? 0 : for_pin(session_open(&own));
 	if (!rc)
 		rc = find_card(&gpu->pci, &card);
 	if (rc)
-		goto err_client;
+		goto err_free;
 	gpu->minor = card.minor;
 	gpu->bar1 = card.fb_address;
 	gpu->bar1_size = card.fb_size;
 	rc = gdri_rm_open_node(gpu, &gpu->node);
 	if (rc)
-		goto err_client;
+		goto err_free;
 	rc = alloc_device(&own, card.gpu_id, &info, &gpu->device);
 	if (rc)
 		goto err_node;
 	gpu->instance = info.device_instance;
-	return 0;
-
-err_node:
-	gpu->device = 0;
-	gdri_fork_close(gpu->node);
-err_client:
-	for (g = gpus; g && !g->device;)
-		g = g->next;
-	if (own.client && !g)
-		session_close(&own);
-	return rc;
-}
-
-static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
-{
-	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
-	int rc;
-
-	if (!gpu)
-		return gdri_fail(ENOMEM, "no memory for a GPU");
-	rc = describe_gpu(device, gpu);
-	if (!rc)
-		rc = open_gpu_locked(gpu);
-	if (rc) {
-		free(gpu);
-		return rc;
-	}
 	gpu->next = gpus;
 	gpus = gpu;
 	*out = gpu;
 	return 0;
+
+err_node:
+	gdri_fork_close(gpu->node);
+err_free:
+	free(gpu);
+	if (own.client && !gpus)
+		session_close(&own);
+	return rc;
 }
 
 int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
@@ -426,8 +393,6 @@ int gdri_rm_gpu_get(int device, struct gdri_rm_gpu **out)
 		gpu = gpu->next;
 	if (!gpu)
 		rc = make_gpu_locked(device, &gpu);
-	else if (!gpu->device)
-		rc = open_gpu_locked(gpu);
 	users += !rc;
 	pthread_mutex_unlock(&lock);
 	*out = gpu;
@@ -443,16 +408,17 @@ void gdri_rm_gpu_put(void)
 
 bool gdri_rm_client_ends(void)
 {
+	struct gdri_rm_gpu *gpu;
 	bool ends;
 
 	pthread_mutex_lock(&lock);
-	ends = own.client && !users && atomic_exchange(&suspect, false);
-	for (struct gdri_rm_gpu *gpu = gpus; ends && gpu; gpu = gpu->next) {
-		if (gpu->device)
-			gdri_fork_close(gpu->node);
-		gpu->device = 0;
-		if (gpu->again_ns) /* no verdict about rm */
-			gpu->trial.verdict = GDRI_RM_UNTRIED;
+	ends = gpus && !users && atomic_exchange(&suspect, false);
+	for (gpu = gpus; gpu; gpu = gpu->next)
+		ends &= !gpu->never_any; /* a verdict that stands for good */
+	while (ends && (gpu = gpus)) {
+		gpus = gpu->next;
+		gdri_fork_close(gpu->node);
+		free(gpu);
 	}
 	if (ends)
 		session_close(&own);

@@ -214,9 +214,9 @@ static void question(void)
 		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
 		{ GET_INFO ":*=0x56", NONE "GPU_GET_INFO: NV_ERR_NOT_SUPPORTED (0x56)", ENOTSUP,
 		  2 },
-		{ NULL, NONE "the driver exports none of it", ENODEV, 2, true },
-		{ "OPEN_DEVICE:1=EACCES", NONE "the driver exports none of it", ENODEV, 1, true },
-		{ "OPEN_DEVICE:2=EACCES", NONE "the driver exports none of it", ENODEV, 1, true },
+		{ NULL, NONE "the driver says no", ENODEV, 2, true },
+		{ "OPEN_DEVICE:1=EACCES", NONE "the driver says no", ENODEV, 1, true },
+		{ "OPEN_DEVICE:2=EACCES", NONE "/dev/nvidia", EACCES, 1, true },
 		{ GET_INFO ":1=0x56", NULL, 0, 2 },
 		{ GET_INFO ":*=0x56", NULL, 0, 0 },
 	};
