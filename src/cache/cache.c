@@ -157,9 +157,24 @@ uint64_t gdri_cache_hits_of_all(void)
 	return sum;
 }
 
+struct users {
+	const struct gdri_cache *of;
+	uint64_t regions;
+};
+
+static void add_used(struct gdri_slot *slot, void *arg)
+{
+	struct gdri_entry *e = (struct gdri_entry *)slot;
+	struct users *u = arg;
+
+	if (atomic_load_explicit(&e->cache, memory_order_relaxed) == u->of && gdri_entry_size(e) &&
+	    !(atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_NEW))
+		u->regions += gdri_entry_has_users(e);
+}
+
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
-	const struct gdri_entry *e;
+	struct users users = { .of = cache };
 
 	*s = (barcopy_cache_stats_t){ .hits = gdri_cache_hits(cache) };
 	gdri_cache_lock(cache);
@@ -175,14 +190,12 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 		if (gpu->max_bytes && gpu->max_bytes < s->max_bytes)
 			s->max_bytes = gpu->max_bytes;
 	}
-	TAILQ_FOREACH(e, &cache->regions, link) {
-		s->regions_in_use += gdri_entry_has_users(e);
-		if (!(atomic_load(&e->state) & GDRI_CACHE_LIVE)) {
-			s->regions_detached++;
-			s->bytes_detached += gdri_entry_bytes(e);
-		}
-	}
+	s->regions_detached = cache->detached;
+	s->bytes_detached = cache->bytes_detached;
 	gdri_cache_unlock(cache);
+	/* Not counted by gets and puts, which would cost each of them an atomic addition. */
+	gdri_slots_each(&gdri_entries, add_used, &users);
+	s->regions_in_use = users.regions;
 }
 
 /* Takes it off its context's list and adds its hits to the context's counters. */

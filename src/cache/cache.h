@@ -78,16 +78,18 @@ struct gdri_entry {
 	_Atomic uint64_t start, size;
 	char *cpu; /* the CPU's pointer to start */
 	gdr_mh_t handle; /* a cache's users'; ranges have their own */
-	struct gdri_cache *cache;
+	_Atomic(struct gdri_cache *) cache;
 
 	_Alignas(64) struct gdri_region region;
 	uint64_t low, high; /* the range that it was made for */
+	uint64_t whole_max; /* of its cache: a hit beside gdr_close() may not read the cache's */
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
 	unsigned int need; /* bits of the number of its pages that do not, while some do */
 	bool alone; /* its caller's alone: nothing else may find it */
 	bool listed; /* pinned, and in cache->regions */
+	bool detached; /* and in cache->detached */
 	TAILQ_ENTRY(gdri_entry) link;
 	struct gdri_entry *next; /* on the list of doomed entries, and then of released ones */
 };
@@ -131,6 +133,7 @@ struct gdri_cache {
 	pthread_mutex_t lock; /* guards changes of pages, and what follows: zeroes at first */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
+	uint64_t detached, bytes_detached; /* regions in use that are not LIVE */
 	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
@@ -200,6 +203,8 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 			    uint64_t high);
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
+/* Counts an entry of the list among those in use that are not LIVE, or no longer. */
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e, bool detached);
 /*
  * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
  * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.

@@ -96,7 +96,7 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 /* An allocation that is pinned whole: the bytes of its pages. */
 static uint64_t whole(const struct gdri_entry *e, const struct gdri_part *part)
 {
-	return part && part->end - part->start <= e->cache->options.whole_max
+	return part && part->end - part->start <= e->whole_max
 		       ? gdri_touched(part->start, part->end - part->start)
 		       : 0;
 }
@@ -151,6 +151,15 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	set_need_locked(cache, e, gdri_entry_size(e) - e->owned);
 }
 
+void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e, bool detached)
+{
+	uint64_t one = (uint64_t)detached - e->detached;
+
+	e->detached = detached;
+	cache->detached += one;
+	cache->bytes_detached += one * gdri_entry_bytes(e);
+}
+
 /* Takes it off the list. False: it is off it. */
 static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
@@ -163,6 +172,7 @@ static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	TAILQ_REMOVE(&cache->regions, e, link);
 	cache->count--;
 	e->listed = false;
+	gdri_cache_detach_locked(cache, e, false);
 	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
 	return true;
 }
@@ -182,6 +192,8 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (unlist_locked(cache, e))
 		unpin(cache, e);
+	/* Its last put may come when the slot has another cache: no user of that one's. */
+	atomic_store_explicit(&e->size, 0, memory_order_relaxed);
 }
 
 static void free_entry(struct gdri_entry *e)
@@ -226,6 +238,8 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	gdri_cache_unplace_locked(cache, e);
 	if (live && !(s & GDRI_CACHE_USERS))
 		gdri_cache_release_locked(cache, e);
+	else if (live)
+		gdri_cache_detach_locked(cache, e, true);
 	return live;
 }
 
@@ -240,6 +254,8 @@ static void reap_locked(struct gdri_cache *cache)
 		cache->invalidations += e->listed;
 		if (!(atomic_fetch_and(&e->state, GDRI_CACHE_USERS) & GDRI_CACHE_USERS))
 			gdri_cache_release_locked(cache, e);
+		else
+			gdri_cache_detach_locked(cache, e, e->listed);
 	}
 }
 

@@ -233,12 +233,13 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	TAILQ_INSERT_TAIL(&cache->regions, e, link);
 	cache->count++;
 	e->listed = true;
+	gdri_cache_detach_locked(cache, e, alone);
 	if (alone)
 		gdri_cache_unplace_locked(cache, e);
 	else
 		gdri_cache_claim_locked(cache, e);
 	/* It fails for a doomed entry, which the unlock works off and counts. */
-	if (r->part_count == 1 && r->parts->end - r->parts->start <= cache->options.whole_max)
+	if (r->part_count == 1 && r->parts->end - r->parts->start <= e->whole_max)
 		live |= GDRI_CACHE_WHOLE;
 	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : live))
 		cache->invalidations += e->alone;
@@ -272,7 +273,8 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e->cache = cache;
 	e->low = low;
 	e->high = high;
-	e->listed = false;
+	e->whole_max = cache->options.whole_max;
+	e->listed = e->detached = false;
 	e->need = 0;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
