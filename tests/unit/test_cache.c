@@ -256,6 +256,7 @@ static void put(void)
 	OK(barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_put(cache, &copy));
+	ck_assert_uint_eq(copy.size, 1); /* a call that fails changes nothing */
 	FAILS(EINVAL, barcopy_cache_put(cache, NULL));
 	OK(barcopy_cache_get(cache, d, 1, &r));
 	FAILS(EBUSY, barcopy_cache_destroy(cache));

@@ -11,6 +11,7 @@
 #include "cache/cache.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
+#include "core/handle.h"
 #include "cuda/private.h"
 #include "fixture.h"
 
@@ -28,6 +29,13 @@ static struct gdri_cache *found(barcopy_cache_t cache)
 
 	ck_assert_ptr_nonnull(c);
 	return c;
+}
+
+static uint64_t pinned(void)
+{
+	barcopy_stats_t s = stats_of(NULL);
+
+	return s.pins - s.unpins;
 }
 
 /* ---- limits -------------------------------------------------------------- */
@@ -576,14 +584,183 @@ static void environment_is_read_by_the_open(void)
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
-/* ---- the end ------------------------------------------------------------- */
+/* ---- locks and failures -------------------------------------------------- */
 
-static uint64_t pinned(void)
+static struct {
+	barcopy_cache_t cache;
+	CUdeviceptr memory;
+	barcopy_region_t r;
+	gdr_mh_t h;
+	atomic_bool went_on;
+} waits;
+
+/* One call for each row, which must wait for a lock that the test holds. */
+static void *calls_that_wait(void *arg)
 {
-	barcopy_stats_t s = stats_of(NULL);
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_copy_options_t o = { .struct_size = sizeof(o) };
+	barcopy_region_t r;
+	gdr_info_t info;
+	int rc = 0;
 
-	return s.pins - s.unpins;
+	switch (unit_row) {
+	case 0:
+		rc = barcopy_cache_trim(waits.cache, 0);
+		break;
+	case 1:
+		rc = barcopy_cache_get_stats(waits.cache, &s);
+		break;
+	case 2:
+		rc = barcopy_cache_get(waits.cache, waits.memory + CHUNK, 8, &r);
+		break;
+	case 3: /* the last put of a region that was invalidated */
+		rc = barcopy_cache_put(waits.cache, &waits.r);
+		break;
+	case 4:
+		rc = barcopy_cache_put(waits.cache, &waits.r) ?: barcopy_cache_destroy(waits.cache);
+		break;
+	case 5:
+		rc = gdr_close(g);
+		g = NULL;
+		break;
+	case 6:
+		rc = gdr_get_info(g, waits.h, &info);
+		break;
+	case 7:
+		rc = barcopy_set_copy_options(waits.h, &o);
+		break;
+	default:
+		rc = gdr_unpin_buffer(g, waits.h);
+	}
+	atomic_store(&waits.went_on, true);
+	return rc ? &waits : arg;
 }
+
+static void locks_are_taken(void)
+{
+	struct gdri_handle *handle;
+	pthread_mutex_t *lock;
+
+	waits.memory = vmm_new(0, 3);
+	waits.cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	OK(barcopy_cache_get(waits.cache, waits.memory, 8, &waits.r));
+	OK(gdr_pin_buffer_v2(g, waits.memory + 2 * CHUNK, CHUNK, 0, &waits.h));
+	OK(gdri_handle_lock(NULL, waits.h, &handle));
+	pthread_mutex_unlock(&handle->lock);
+	if (unit_row == 3)
+		OK(barcopy_cache_invalidate(waits.cache, waits.memory, 1));
+	lock = unit_row > 5 ? &handle->lock : &found(waits.cache)->lock;
+	pthread_mutex_lock(lock);
+	unit_start(1, calls_that_wait, NULL, 0);
+	unit_wait_asleep();
+	ck_assert_msg(!atomic_load(&waits.went_on), "the call took no lock");
+	pthread_mutex_unlock(lock);
+	ck_assert_ptr_null(unit_join());
+	/* Nor did it keep one. */
+	ck_assert_int_eq(pthread_mutex_trylock(lock), 0);
+	pthread_mutex_unlock(lock);
+}
+
+/* Without memory for a handle each call fails as such, and keeps no pin; later calls succeed. */
+static void no_memory_for_a_handle(void)
+{
+	CUdeviceptr d = vmm_new(0, 1), small = standin_alloc(4096);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	gdr_mh_t h[GDRI_SLOTS_PER_CHUNK], more;
+	barcopy_mem_t mem;
+	barcopy_region_t r;
+	void *cpu;
+
+	for (size_t i = 0; i < COUNT(h); i++)
+		OK(barcopy_map_range(g, d + i, 1, 0, &cpu, &h[i]));
+	for (int i = 0; i < 8; i++) {
+		uint64_t pins = pinned();
+		int rc;
+
+		wrap_reset();
+		if (i < 4)
+			wrap_fail("aligned_alloc", 1, ENOMEM);
+		rc = i % 4 == 0	  ? barcopy_cache_get(cache, small, 8, &r)
+		     : i % 4 == 1 ? gdr_pin_buffer_v2(g, d, CHUNK, 0, &more)
+		     : i % 4 == 2 ? barcopy_mem_alloc(g, 0, 4096, 0, &mem)
+				  : barcopy_map_range(g, small, 8, 0, &cpu, &more);
+		wrap_reset();
+		FAILS(i < 4 ? ENOMEM : 0, rc);
+		if (i < 4) {
+			SAYS("no memory for a handle");
+			ck_assert_uint_eq(pinned(), pins);
+			ck_assert_uint_eq(cache_stats(cache).regions, 0);
+		}
+	}
+	OK(barcopy_cache_put(cache, &r));
+}
+
+/* Nor for a cache, its table, or for what a region learns: then the region is not shared. */
+static void no_memory_for_a_cache(void)
+{
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	for (int i = 0; i < 2; i++) {
+		wrap_reset();
+		wrap_fail(i ? "calloc" : "aligned_alloc", 1, ENOMEM);
+		FAILS_WITH(ENOMEM, i ? "a table of pages" : "no memory for a cache",
+			   barcopy_cache_create(g, NULL, &cache));
+	}
+	wrap_reset();
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	get_and_put(cache, a);
+	for (int i = 0; i < 3; i++) /* by the middle, the first and the last byte */
+		wrap_fail("malloc", 1, ENOMEM);
+	OK(barcopy_cache_get(cache, b, 256, &r));
+	ck_assert_str_eq(wrap_failed(), "malloc");
+	wrap_reset();
+	ck_assert(same_memory(r.handle, r.cpu_ptr, b));
+	ck_assert_uint_eq(cache_stats(cache).misses, 2);
+	OK(barcopy_cache_put(cache, &r));
+}
+
+/* An allocation that a region has learnt is hit to its last byte, and no further. */
+static void learnt(void)
+{
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	struct gdri_cache *c = found(cache);
+	struct gdri_entry *e;
+
+	get_and_put(cache, a);
+	ck_assert_ptr_null(gdri_cache_hit(c, b, 256));
+	get_and_put(cache, b);
+	e = gdri_cache_hit(c, b, 256);
+	ck_assert_ptr_nonnull(e);
+	OK(gdri_cache_unuse(c, e));
+	ck_assert_ptr_null(gdri_cache_hit(c, b, 257));
+	ck_assert_ptr_null(gdri_cache_hit(c, b + 255, 2));
+	ck_assert_uint_eq(cache_stats(cache).misses, 1);
+}
+
+/* A stale region in use, here of host memory, is found to be stale and counted so. */
+static void stale_host_memory(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	void *host = standin_host_alloc(PAGE, 0);
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, (uintptr_t)host, 8, &r));
+	CU(cuda.cuMemFreeHost(host));
+	ck_assert_ptr_eq(standin_host_alloc(PAGE, 0), host);
+	get_and_put(cache, (uintptr_t)host);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	ck_assert(is_cached(cache, (uintptr_t)host));
+	OK(barcopy_cache_put(cache, &r));
+	CU(cuda.cuMemFreeHost(host));
+	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)host, 8, &(barcopy_region_t){ 0 }));
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+}
+
+/* ---- the end ------------------------------------------------------------- */
 
 /*
  * A put races with gdr_close() and comes when its region is closed and the slot of its cache
@@ -628,7 +805,7 @@ static void put_after_the_end(void)
 /* A context's shared ranges end with it: the next context in its slot makes its own. */
 static void ranges_of_the_next_context(void)
 {
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3 + GDRI_SLOTS_PER_CHUNK; i++) {
 		CUdeviceptr d = vmm_new(0, 1);
 		barcopy_cache_t cache[3];
 		gdr_mh_t h;
@@ -651,6 +828,7 @@ static void ranges_of_the_next_context(void)
 		OK(gdr_close(g));
 		g = open_any();
 	}
+	ck_assert_uint_eq(gdri_ranges.count, GDRI_SLOTS_PER_CHUNK);
 }
 
 static barcopy_cache_t trimmed;
@@ -809,6 +987,11 @@ static const struct unit_test tests[] = {
 	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
 	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
+	{ "locks are taken", locks_are_taken, DMABUF, .rows = 9 },
+	{ "no memory for a handle", no_memory_for_a_handle, "" },
+	{ "no memory for a cache", no_memory_for_a_cache, "" },
+	{ "an allocation that was learnt", learnt, DMABUF },
+	{ "stale host memory", stale_host_memory, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
 	{ "a put of a doomed region", put_of_a_doomed_region, DMABUF },
 	{ "a trim of host memory", trimmed_host_memory, DMABUF },

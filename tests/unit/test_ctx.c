@@ -17,6 +17,7 @@
 #include "common/resources.h"
 #include "common/standin.h"
 #include "common/unit.h"
+#include "common/wrap.h"
 #include "core/ctx.h"
 #include "base/error.h"
 #include "barcopy.h"
@@ -582,6 +583,22 @@ static void children(void)
 	OK(gdr_close(parents));
 }
 
+/* Without memory for the fork guard no context is opened. */
+static void no_fork_guard(void)
+{
+	static const char *const calls[] = { "mmap", "pthread_atfork" };
+
+	standin_start();
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		wrap_reset();
+		wrap_fail(calls[i], 1, ENOMEM);
+		FAILS_WITH(ENOMEM, "fork guard", ERRNO_OF(gdr_open()));
+		ck_assert_str_eq(wrap_failed(), calls[i]);
+	}
+	wrap_reset();
+	OK(gdr_close(opened()));
+}
+
 static const struct unit_test tests[] = {
 	{ "invalid contexts (L3)", invented_contexts, "" },
 	{ "invalid handles (L3)", invented_handles, "" },
@@ -596,6 +613,7 @@ static const struct unit_test tests[] = {
 	{ "two threads wait for one lock", waiting_for_a_lock, "" },
 	{ "contexts come and go (L4)", contexts_come_and_go, "" },
 	{ "forked children (L15)", children, "" },
+	{ "no fork guard", no_fork_guard, "" },
 };
 
 UNIT_MAIN("contexts and handles", tests)

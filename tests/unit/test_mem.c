@@ -97,6 +97,8 @@ static void integrated(void)
 	use(&cached);
 	OK(barcopy_mem_free(g, &wc));
 	OK(barcopy_mem_free(g, &cached));
+	FAILS_WITH(ENOTSUP, "GPU 0 is integrated",
+		   barcopy_mem_alloc(g, 0, 100, BARCOPY_MEM_SHAREABLE, &wc));
 }
 
 static void several_gpus(void)
