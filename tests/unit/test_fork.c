@@ -391,15 +391,30 @@ static int uses_cuda(void *arg)
 	return 0;
 }
 
+static int releases_nothing(void *arg)
+{
+	unsigned long before = cuda_hooks.calls("cuDevicePrimaryCtxRelease");
+	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
+
+	(void)arg;
+	return !own || gdr_close(own) || cuda_hooks.calls("cuDevicePrimaryCtxRelease") != before;
+}
+
 /* A child retains primary contexts of its own and releases them with its last gdr_close(). */
 static void primary_contexts(void)
 {
 	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
+	barcopy_mem_t mem;
 
 	ck_assert_ptr_nonnull(own);
 	ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
 	OK(gdr_close(own));
 	ck_assert_int_eq(uses_cuda(NULL), 0);
+	own = barcopy_open(BARCOPY_OPEN_ANY);
+	OK(barcopy_mem_alloc(own, 0, 4096, 0, &mem));
+	ck_assert_int_eq(unit_in_child(releases_nothing, NULL), 0); /* the parent's is kept */
+	OK(barcopy_mem_free(own, &mem));
+	OK(gdr_close(own));
 }
 
 static const struct unit_test tests[] = {
