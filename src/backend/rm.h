@@ -51,7 +51,8 @@ struct gdri_rm_gpu {
 		gdr_mapping_type_t type; /* of the mappings */
 		char reason[256]; /* why not ANY */
 	} trial;
-	bool never_any; /* a mapping was wrong: `trial.reason` stands for good */
+	bool never_any; /* `trial.reason` stands for good */
+	bool wrong; /* since mappings were wrong, which a new trial might not see */
 	bool warned;
 	uint64_t again_ns; /* the verdict stands until then; 0: for good */
 	uint64_t wait_ns; /* and then so long, twice as long each time */

@@ -414,7 +414,7 @@ bool gdri_rm_client_ends(void)
 	pthread_mutex_lock(&lock);
 	ends = gpus && !users && atomic_exchange(&suspect, false);
 	for (gpu = gpus; gpu; gpu = gpu->next)
-		ends &= !gpu->never_any; /* a verdict that stands for good */
+		ends &= !gpu->wrong;
 	while (ends && (gpu = gpus)) {
 		gpus = gpu->next;
 		gdri_fork_close(gpu->node);

@@ -32,7 +32,8 @@ static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 static struct {
 	const struct gdri_rm_gpu *gpu;
 	const char *only_exportable;
-	bool never; /* the failure is rm's: wrong bytes or types, exports that nobody can observe */
+	bool wrong; /* bytes, or types of mappings */
+	bool unseen; /* no export can be observed */
 	size_t count;
 	struct buffer {
 		struct gdri_allocation memory;
@@ -50,9 +51,9 @@ static struct {
 
 GDRI_MUTEX(lock); /* guards each GPU's verdict */
 
-static int fail_for_good(const char *text)
+static int fail_wrong(const char *text)
 {
-	attempt.never = true;
+	attempt.wrong = true;
 	return gdri_fail(ENOTSUP, "%s", text);
 }
 
@@ -108,7 +109,7 @@ static int open_buffer(struct buffer *b)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
 	if (!rc)
 		rc = gdri_rm_range_open(attempt.gpu, &request, attempt.only_exportable, &b->range,
-					&attempt.never);
+					&attempt.unseen);
 	if (!rc)
 		rc = gdri_rm_map(b->range, request.mapped_size, false, &b->map);
 	if (rc)
@@ -149,7 +150,7 @@ static int compare(const struct gdri_copy_plan *plan)
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		gdri_copy_from(plan, attempt.seen, b->cpu, COMPARED);
 		if (memcmp(attempt.seen, b->pattern, COMPARED) != 0)
-			rc = fail_for_good("the mapping shows other memory than the GPU's");
+			rc = fail_wrong("the mapping shows other memory than the GPU's");
 	}
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		make_pattern(b, (unsigned int)(b - attempt.buffers + BUFFERS));
@@ -159,7 +160,7 @@ static int compare(const struct gdri_copy_plan *plan)
 	for (struct buffer *b = attempt.buffers; !rc && b < end; b++) {
 		rc = by_gpu(b, false, attempt.seen);
 		if (!rc && memcmp(attempt.seen, b->pattern, COMPARED) != 0)
-			rc = fail_for_good("the GPU does not see what the CPU has written");
+			rc = fail_wrong("the GPU does not see what the CPU has written");
 	}
 	return rc;
 }
@@ -184,7 +185,7 @@ static int open_buffers(enum gdri_allocation_kind kind, void *context)
 }
 
 /* 0 or -errno; *never: it will be the same each time. */
-static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
+static int try(struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *context,
 	       const char *only_exportable, gdr_mapping_type_t *type, bool *never)
 {
 	struct gdri_text why = { .len = 0 };
@@ -197,14 +198,15 @@ static int try(const struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, vo
 	*type = attempt.buffers[0].type;
 	for (size_t i = 1; !rc && i < attempt.count; i++)
 		if (attempt.buffers[i].type != *type)
-			rc = fail_for_good("two mappings are of different types");
+			rc = fail_wrong("two mappings are of different types");
 	if (!rc)
 		rc = compare(gdri_copy_plan(*type));
 	if (rc)
 		gdri_text_add(&why, "%s", gdri_error_text());
 	while (attempt.count)
 		close_buffer(&attempt.buffers[--attempt.count]);
-	*never = rc && attempt.never;
+	*never = rc && (attempt.wrong || attempt.unseen);
+	gpu->wrong |= attempt.wrong;
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 

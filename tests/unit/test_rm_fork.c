@@ -181,7 +181,7 @@ static void closed_by_the_program(void)
 	CUdeviceptr p;
 
 	rm_begin();
-	p = standin_alloc(MIB);
+	p = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	note_fds();
 	OK(rm_pin(p, MIB, 0));
 	if (open)
@@ -374,6 +374,8 @@ static const struct unit_test tests[] = {
 	{ "killed before its child", killed_before_its_child, "" },
 	{ "other processes", other_processes, "" },
 	{ "descriptors that the program closes", closed_by_the_program, "", .rows = 2 * WAYS },
+	{ "descriptors that the program closes, exportable memory alone", closed_by_the_program,
+	  "GDRSIM_RM_EXPORT_SIZE=2616", .rows = WAYS },
 	{ "forks meanwhile", forks_meanwhile, "" },
 	{ "forks in every call", forks_in_every_call, "" },
 	{ "memory of another process", imported, "" },
