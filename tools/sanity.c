@@ -28,7 +28,7 @@ static const struct opt options[] = {
 		    "a health check in seconds: the tests that need no process\n"
 		    "of their own, one after the other in one"),
 	OPTION_FLAG('s', "no-summary", &opt.no_summary, "without the last line"),
-	OPTION_FLAG('e', "extended", &opt.extended, "changes nothing: every test is always run"),
+	OPTION_FLAG('e', "extended", &opt.extended, "accepted and ignored: all tests always run"),
 	OPTION_DEVICE(&opt.device),
 	OPTION_ALLOC(&opt.kind),
 	OPTION_COUNT(0, "timeout", &opt.seconds,

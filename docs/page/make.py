@@ -120,6 +120,7 @@ def make(root):
     values = {
         "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
         "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
+        "TRIP": re.search(r"median ([\d.]+) of nine runs", read(root, "docs/results/copies.md"))[1],
         "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
         "PLOTS": plots(tables),
         "WAYS": diagrams.ways(figure("write", "8", "cuMemcpy"), figure("write", "8", "library")),
