@@ -16,6 +16,7 @@
  *					the GPU driver's locks of map and unmap nest inside
  *	i_mmap_rwsem			taken by the kernel inside a zap
  *	gdrdrv_mr.lock			one region; two are never held together
+ *	memtype_lock			memtype.c, for one piece of a BAR; not with gdrdrv_mr.lock
  *	page-table locks		taken by the kernel inside zap and insert
  *	xa_lock of p2p_pins		p2p.c; innermost
  *	gdrdrv_files_lock		file.c, list of open descriptors; innermost
@@ -26,7 +27,8 @@
  * - No mapping is zapped with gdrdrv_mr.lock held. A zap runs the MMU notifiers of the mapping's
  *   process; nvidia-uvm registers one, and it may take locks that the GPU driver holds around the
  *   free callback.
- * - The free callback takes gdrdrv_mr.lock and the lock of p2p_pins, and no other lock of gdrdrv.
+ * - The free callback takes gdrdrv_mr.lock, memtype_lock and the spinlocks of xarrays, and no other
+ *   lock of gdrdrv.
  * - copy_to_user() and copy_from_user() run without any lock of gdrdrv.
  */
 #ifndef GDRDRV_H
@@ -153,9 +155,8 @@ struct gdrdrv_mr {
 	const struct gdrdrv_source_ops *src; /* set before ->pin */
 	void *src_data; /* the source's; freed with the region, also if ->pin fails */
 
-	/* Private to the pinning thread until published; then guarded by lock. */
-	u32 nr_memtypes; /* memory types are reserved for this many leading runs */
-	bool wc_reserved; /* every run was reserved; constant once published */
+	u64 wc_pages; /* memtype_lock; so many pages, from the first on, are reserved */
+	bool wc_reserved; /* all pages were reserved; constant once published */
 };
 
 /* Counters for the administrator and the tests; not a stable interface. */

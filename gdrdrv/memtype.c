@@ -3,25 +3,198 @@
  * Memory types of CPU mappings, and the reservations that x86 needs for them.
  *
  * On x86 vmf_insert_pfn_prot() looks the memory type up by physical address: without a reservation
- * the entry silently becomes UC-, whatever vm_page_prot says. So each run is reserved as
- * write-combining when it is pinned. The MTRRs make BAR1 uncached, so x86 offers no cached type for
- * it; write-combining is the fastest.
+ * the entry silently becomes UC-, whatever vm_page_prot says. So the pages of each pin are reserved
+ * as write-combining while they are pinned, and no others: a reservation would change the type that
+ * another driver asks for. The MTRRs make BAR1 uncached, so x86 offers no cached type for it;
+ * write-combining is the fastest.
+ *
+ * Pins may share pages. The kernel would keep a reservation for each pin, all in one list under one
+ * spinlock that every mapping of the machine takes. Therefore a page is reserved once, however many
+ * pins have it: see struct memtype_piece.
  *
  * On arm64 the entry alone decides: Normal non-cacheable, Normal cacheable or Device.
  *
- * Knows neither sources, VMAs nor locks.
+ * Knows neither sources nor VMAs.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/io.h>
 #include <linux/pci.h>
+#include <linux/slab.h>
 
 #include "gdrdrv.h"
 
 #ifdef CONFIG_X86
 
+/*
+ * Contiguous page frames that the same pins have, with one reservation. A pin of a part cuts the
+ * piece in two. Pieces are not joined again; a piece ends with its last pin, so there are never
+ * more than pinned pages.
+ */
+struct memtype_piece {
+	unsigned long start; /* the first page frame */
+	unsigned long end; /* the one after the last */
+	unsigned long pins;
+};
+
+static DEFINE_MUTEX(memtype_lock); /* memtype_pieces and the wc_pages of every region */
+/* By the last page frame: xa_find() from a frame on returns the piece that has it, or the next. */
+static DEFINE_XARRAY_FLAGS(memtype_pieces, XA_FLAGS_ACCOUNT);
+
 void gdrdrv_memtype_init(void)
 {
+}
+
+static int memtype_piece_reserve(unsigned long start, unsigned long end)
+{
+	return arch_io_reserve_memtype_wc(PFN_PHYS(start), PFN_PHYS(end - start));
+}
+
+static void memtype_piece_release(unsigned long start, unsigned long end)
+{
+	arch_io_free_memtype_wc(PFN_PHYS(start), PFN_PHYS(end - start));
+}
+
+static int memtype_piece_add(unsigned long start, unsigned long end, unsigned long pins)
+{
+	struct memtype_piece *piece = kmalloc(sizeof(*piece), GFP_KERNEL_ACCOUNT);
+	int ret;
+
+	if (!piece)
+		return -ENOMEM;
+	*piece = (struct memtype_piece){ .start = start, .end = end, .pins = pins };
+	ret = memtype_piece_reserve(start, end);
+	if (ret)
+		goto err_free;
+	ret = xa_insert(&memtype_pieces, end - 1, piece, GFP_KERNEL);
+	if (ret)
+		goto err_release;
+	atomic64_inc(&gdrdrv_stats.memtypes);
+	return 0;
+
+err_release:
+	memtype_piece_release(start, end);
+err_free:
+	kfree(piece);
+	return ret;
+}
+
+/* The kernel can free a reservation only whole. Both parts are reserved before that. */
+static int memtype_piece_cut(struct memtype_piece *piece, unsigned long at)
+{
+	int ret = memtype_piece_reserve(at, piece->end);
+
+	if (ret)
+		return ret;
+	ret = memtype_piece_add(piece->start, at, piece->pins);
+	if (ret) {
+		memtype_piece_release(at, piece->end);
+		return ret;
+	}
+	memtype_piece_release(piece->start, piece->end);
+	piece->start = at;
+	return 0;
+}
+
+/* Adds a pin to the piece that starts at @at and ends at @end or before. Returns its pages. */
+static long memtype_piece_get_locked(unsigned long at, unsigned long end)
+{
+	struct memtype_piece *piece;
+	unsigned long index;
+	int ret = 0;
+
+	lockdep_assert_held(&memtype_lock);
+	while (!ret) {
+		index = at;
+		piece = xa_find(&memtype_pieces, &index, ULONG_MAX, XA_PRESENT);
+		if (!piece || piece->start > at)
+			ret = memtype_piece_add(at, piece ? min(end, piece->start) : end, 0);
+		else if (piece->start < at)
+			ret = memtype_piece_cut(piece, at);
+		else if (piece->end > end)
+			ret = memtype_piece_cut(piece, end);
+		else
+			break;
+	}
+	if (ret)
+		return ret;
+	piece->pins++;
+	return piece->end - at;
+}
+
+/* Removes a pin from the piece that ends with the page frame @last. Returns its pages. */
+static unsigned long memtype_piece_put_locked(unsigned long last)
+{
+	struct memtype_piece *piece = xa_load(&memtype_pieces, last);
+	unsigned long pages = piece->end - piece->start;
+
+	lockdep_assert_held(&memtype_lock);
+	if (--piece->pins)
+		return pages;
+	xa_erase(&memtype_pieces, last);
+	memtype_piece_release(piece->start, piece->end);
+	kfree(piece);
+	atomic64_dec(&gdrdrv_stats.memtypes);
+	return pages;
+}
+
+/* Returns the page frame of page number @page of the region; @end: where its run ends. */
+static unsigned long gdrdrv_memtype_frame(const struct gdrdrv_mr *mr, u64 page, unsigned long *end)
+{
+	const struct gdrdrv_range *run = gdrdrv_mr_range(mr, page << PAGE_SHIFT);
+
+	*end = PHYS_PFN(run->start + run->len);
+	return PHYS_PFN(run->start) + page - (run->off >> PAGE_SHIFT);
+}
+
+/**
+ * gdrdrv_memtype_free() - end the reservation of a region's pages
+ * @mr: the region
+ *
+ * On return none of them is reserved for this region, also where another thread does the same.
+ *
+ * Context: may sleep; also in the free callback. Holds memtype_lock for one piece at a time, so
+ * that a callback does not wait for another region's unpin.
+ */
+void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
+{
+	unsigned long end;
+	u64 pages = 1;
+
+	while (pages) {
+		mutex_lock(&memtype_lock);
+		pages = mr->wc_pages;
+		if (pages)
+			mr->wc_pages -=
+				memtype_piece_put_locked(gdrdrv_memtype_frame(mr, pages - 1, &end));
+		mutex_unlock(&memtype_lock);
+		cond_resched();
+	}
+}
+
+/*
+ * Reserves write-combining for all pages or for none. A failure does not fail the pin: the region is
+ * then mapped, and reported, as uncached.
+ */
+void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
+{
+	unsigned long at, end;
+	long n = 0;
+
+	while (n >= 0 && mr->wc_pages < mr->size >> PAGE_SHIFT) {
+		mutex_lock(&memtype_lock);
+		at = gdrdrv_memtype_frame(mr, mr->wc_pages, &end);
+		n = memtype_piece_get_locked(at, end);
+		mr->wc_pages += max(n, 0L);
+		mutex_unlock(&memtype_lock);
+		cond_resched();
+	}
+	mr->wc_reserved = n >= 0;
+	if (mr->wc_reserved)
+		return;
+	atomic64_inc(&gdrdrv_stats.memtype_failures);
+	pr_warn_ratelimited("no write-combining for a pinned range: %ld\n", n);
+	gdrdrv_memtype_free(mr);
 }
 
 u32 gdrdrv_memtype_default(const struct gdrdrv_mr *mr)
@@ -62,6 +235,14 @@ bool gdrdrv_memtype_is_wc(pte_t entry)
 }
 
 #else /* arm64 */
+
+void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
+{
+}
+
+void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
+{
+}
 
 /*
  * Whether the host is a BlueField-3, recognized by its root ports. NVIDIA's driver maps a GPU there
@@ -122,37 +303,4 @@ int gdrdrv_memtype_check(const struct gdrdrv_mr *mr, u32 type)
 	    gdrdrv_memtype_can(mr, type))
 		return 0;
 	return -EOPNOTSUPP;
-}
-
-void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
-{
-	while (mr->nr_memtypes) {
-		struct gdrdrv_range *range = &mr->ranges[--mr->nr_memtypes];
-
-		arch_io_free_memtype_wc(range->start, range->len);
-		atomic64_dec(&gdrdrv_stats.memtypes);
-	}
-}
-
-/*
- * Reserves write-combining for all runs or for none. A failure does not fail the pin: the region is
- * then mapped, and reported, as uncached.
- */
-void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
-{
-	u32 i;
-	int ret;
-
-	for (i = 0; i < mr->nr_ranges; i++) {
-		ret = arch_io_reserve_memtype_wc(mr->ranges[i].start, mr->ranges[i].len);
-		if (ret) {
-			atomic64_inc(&gdrdrv_stats.memtype_failures);
-			pr_warn_ratelimited("no write-combining for a pinned range: %d\n", ret);
-			gdrdrv_memtype_free(mr);
-			break;
-		}
-		mr->nr_memtypes++;
-		atomic64_inc(&gdrdrv_stats.memtypes);
-	}
-	mr->wc_reserved = mr->nr_memtypes == mr->nr_ranges;
 }

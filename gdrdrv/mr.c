@@ -89,13 +89,6 @@ static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 				    1);
 }
 
-static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
-{
-	mutex_lock(&mr->lock);
-	gdrdrv_memtype_free(mr);
-	mutex_unlock(&mr->lock);
-}
-
 /**
  * gdrdrv_mr_revoke() - end the use of a region whose pages the source takes back
  * @mr: the region; the caller holds the source's reference
@@ -103,8 +96,8 @@ static void gdrdrv_mr_free_memtypes(struct gdrdrv_mr *mr)
  * On return the region has no page-table entry, none can be made, and no memory type is reserved
  * for it. The GPU driver may reuse its range of BAR1 at once.
  *
- * Context: the free callback, with the GPU driver's locks held; takes mr->lock only. Once per
- * region.
+ * Context: the free callback, with the GPU driver's locks held; takes mr->lock and memtype_lock, one
+ * after the other. Once per region.
  */
 void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 {
@@ -117,7 +110,7 @@ void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
 	if (mr->file) /* else the pinning thread still owns them */
-		gdrdrv_mr_free_memtypes(mr);
+		gdrdrv_memtype_free(mr);
 	complete_all(&mr->zapped);
 	if (mr->file)
 		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
@@ -156,7 +149,7 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);
-	gdrdrv_mr_free_memtypes(mr);
+	gdrdrv_memtype_free(mr);
 	if (may_release)
 		mr->src->release(mr);
 	gdrdrv_mr_put(mr);

@@ -398,16 +398,51 @@ bool pte_is_written(uint64_t pte)
 #endif
 }
 
-bool listed_as_wc(uint64_t phys, size_t len)
+#define MEMTYPE_LIST "/sys/kernel/debug/x86/pat_memtype_list"
+
+/* x86: present, or PROT_NONE. arm64: valid, or one of the bits that stood for PROT_NONE. */
+bool pte_maps(uint64_t pte)
 {
-	char *list = read_text("/sys/kernel/debug/x86/pat_memtype_list"), want[64];
+#if defined(__x86_64__)
+	return pte & 0x101;
+#else
+	return pte & (1 | 1ULL << 58);
+#endif
+}
+
+static bool listed_as(uint64_t phys, size_t len, const char *type)
+{
+	char *list = read_text(MEMTYPE_LIST), want[80];
 	bool listed;
 
-	snprintf(want, sizeof(want), "0x%016llx-0x%016llx] write-combining",
-		 (unsigned long long)phys, (unsigned long long)phys + len);
+	snprintf(want, sizeof(want), "0x%016llx-0x%016llx] %s", (unsigned long long)phys,
+		 (unsigned long long)phys + len, type);
 	listed = list && strstr(list, want);
 	free(list);
 	return listed;
+}
+
+bool listed_as_wc(uint64_t phys, size_t len)
+{
+	return listed_as(phys, len, "write-combining");
+}
+
+bool listed_as_uncached(uint64_t phys, size_t len)
+{
+	return listed_as(phys, len, "uncached-minus");
+}
+
+unsigned int nr_memtypes_at(uint64_t phys)
+{
+	char *list = read_text(MEMTYPE_LIST);
+	unsigned long long start, end;
+	unsigned int n = 0;
+
+	for_each_line(line, list)
+		n += sscanf(line, "PAT: [mem %llx-%llx]", &start, &end) == 2 && phys >= start &&
+		     phys < end;
+	free(list);
+	return n;
 }
 
 size_t nr_entries(const volatile void *p, size_t len, size_t step)

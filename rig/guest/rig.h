@@ -161,7 +161,11 @@ int try_write(volatile void *addr, uint8_t value);
 int try_read32(const volatile void *addr, uint32_t *value); /* likewise */
 bool pte_is_wc(uint64_t pte);
 bool pte_is_written(uint64_t pte); /* accessed and dirty */
-bool listed_as_wc(uint64_t phys, size_t len); /* in x86's list of memory types */
+bool pte_maps(uint64_t pte); /* memory, also without access; not a marker */
+/* Whether x86's list of memory types has the range, as one entry. */
+bool listed_as_wc(uint64_t phys, size_t len);
+bool listed_as_uncached(uint64_t phys, size_t len);
+unsigned int nr_memtypes_at(uint64_t phys); /* the number of entries that have the byte */
 /* The number of @step that have an entry; an entry must be small. */
 size_t nr_entries(const volatile void *p, size_t len, size_t step);
 

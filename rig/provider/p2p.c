@@ -53,6 +53,7 @@ KNOB(last_flags, 0, "flags of the last persistent get");
 struct mem_info {
 	struct list_head node; /* of infos or spare */
 	struct nvidia_p2p_page_table table;
+	bool out; /* infos_lock: handed out, in infos */
 	bool released; /* the client has called free_page_table, or a put of it has returned 0 */
 };
 
@@ -110,19 +111,14 @@ static void info_keep(struct mem_info *info, struct list_head *list)
 {
 	spin_lock(&infos_lock);
 	list_add(&info->node, list);
+	info->out = list == &infos;
 	spin_unlock(&infos_lock);
 }
 
+/* Memory of a table is never returned to the kernel before the exit: spare keeps it. */
 static bool info_is_out(const struct mem_info *info)
 {
-	struct mem_info *other;
-	bool out = false;
-
-	spin_lock(&infos_lock);
-	list_for_each_entry(other, &infos, node)
-		out |= other == info;
-	spin_unlock(&infos_lock);
-	return out;
+	return READ_ONCE(info->out);
 }
 
 /* nv_p2p_free_page_table(). Pointers in the table stay: a second call reads freed memory. */

@@ -143,6 +143,90 @@ static void t_reserve_refused(void)
 		refused_from(nth);
 }
 
+/*
+ * Pins share pages. Each page is reserved once, and only while a pin has it: another driver gets a
+ * page beside ours uncached, and ours stay write-combining.
+ */
+static void t_shared_pages(void)
+{
+	size_t size = 4 * GPU_PAGE, off, i;
+	struct provider_alloc mem = gpu_alloc_flags(prov, size, 0);
+	uint64_t whole = must_pin(drv, mem.va, size), part[100], other;
+	volatile uint8_t *p;
+
+#ifndef __x86_64__
+	SKIP("only x86 reserves memory types");
+#endif
+	CHECK(listed_as_wc(mem.phys, size));
+	for (i = 0; i < ARRAY_SIZE(part); i++)
+		part[i] = must_pin(drv, mem.va + GPU_PAGE, 2 * GPU_PAGE);
+	for (off = 0; off < size; off += GPU_PAGE)
+		CHECK_EQ(nr_memtypes_at(mem.phys + off), 1);
+	CHECK_EQ(unpin(drv, whole), 0);
+	for (i = 1; i < ARRAY_SIZE(part); i++)
+		CHECK_EQ(unpin(drv, part[i]), 0);
+	CHECK(listed_as_wc(mem.phys + GPU_PAGE, 2 * GPU_PAGE));
+	CHECK_EQ(nr_memtypes_at(mem.phys), 0);
+	CHECK_EQ(nr_memtypes_at(mem.phys + 3 * GPU_PAGE), 0);
+
+	knob("map_uncached", 1);
+	other = must_pin(drv, mem.va, GPU_PAGE);
+	CHECK_EQ(unpin(drv, other), 0);
+	CHECK(listed_as_uncached(mem.phys, cpu_page()));
+	p = must_map(drv, part[0], 2 * GPU_PAGE);
+	for (off = 0; off < 2 * GPU_PAGE; off += cpu_page()) {
+		p[off] = 1;
+		CHECK(pte_is_wc(read_pte(prov, p + off).pte));
+	}
+	says_type(part[0], GDRDRV_MAPPING_TYPE_WC);
+	CHECK_EQ(unpin(drv, part[0]), 0);
+	knob("map_uncached", 0);
+	/* This get removes the other mapping. */
+	other = must_pin(drv, mem.va, GPU_PAGE);
+	CHECK_EQ(unpin(drv, other), 0);
+}
+
+/* Random parts of one buffer, pinned and unpinned: each page is listed once if a pin has it. */
+static void t_parts(void)
+{
+	enum { PAGES = 12, PINS = 8 };
+	struct provider_alloc mem = gpu_alloc_flags(prov, PAGES * GPU_PAGE, 0);
+	struct {
+		uint64_t handle;
+		unsigned int first, pages;
+	} pins[PINS] = { 0 };
+	unsigned int i, page, x = rig.seed, round;
+
+#ifndef __x86_64__
+	SKIP("only x86 reserves memory types");
+#endif
+	for (round = 0; round < 150; round++) {
+		x = x * 1664525u + 1013904223u;
+		i = x >> 16 & (PINS - 1);
+		if (pins[i].handle) {
+			CHECK_EQ(unpin(drv, pins[i].handle), 0);
+			pins[i].handle = 0;
+		} else {
+			pins[i].first = (x >> 19) % PAGES;
+			pins[i].pages = 1 + (x >> 24) % (PAGES - pins[i].first);
+			pins[i].handle = must_pin(drv, mem.va + pins[i].first * GPU_PAGE,
+						  pins[i].pages * GPU_PAGE);
+		}
+		for (page = 0; page < PAGES; page++) {
+			unsigned int pinned = 0,
+				     listed = nr_memtypes_at(mem.phys + page * GPU_PAGE);
+
+			for (i = 0; i < PINS; i++)
+				pinned += pins[i].handle && page >= pins[i].first &&
+					  page < pins[i].first + pins[i].pages;
+			if (listed != !!pinned)
+				printf("# seed %u, round %u: page %u has %u pins and %u entries\n",
+				       rig.seed, round, page, pinned, listed);
+			CHECK_EQ(listed, !!pinned);
+		}
+	}
+}
+
 static void t_read_only(void)
 {
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h = must_pin(drv, va, GPU_PAGE);
@@ -351,6 +435,8 @@ const struct test tests_map[] = {
 	{ "map-wc-scattered", t_wc, ANY_MODE, 0, PROVIDER_SCATTER },
 	{ "map-uncached-by-other", t_uncached_by_other, ANY_MODE, 0, 0 },
 	{ "map-reserve-refused", t_reserve_refused, ANY_MODE, 0, 0 },
+	{ "map-shared-pages", t_shared_pages, ANY_MODE, 0, 0 },
+	{ "map-parts", t_parts, ANY_MODE, 60, 0 },
 	{ "map-read-only", t_read_only, ANY_MODE, 0, 0 },
 	{ "map-vma-flags", t_vma_flags, ANY_MODE, 0, 0 },
 	{ "map-mremap-refs", t_mremap_refs, ANY_MODE, 0, 0 },
