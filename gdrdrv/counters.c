@@ -6,6 +6,7 @@
 
 struct gdrdrv_stats gdrdrv_stats;
 atomic_t gdrdrv_source_pins;
+atomic_t gdrdrv_kept;
 
 int gdrdrv_dbg_enabled;
 module_param_named(dbg_enabled, gdrdrv_dbg_enabled, int, 0644);

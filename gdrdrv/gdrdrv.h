@@ -170,12 +170,12 @@ struct gdrdrv_stats {
 	atomic64_t ptes;
 	atomic64_t memtypes;
 	atomic64_t memtype_failures;
-	atomic64_t kept; /* 1: a callback pin was made, so the module stays until the reboot */
 };
 
 /* counters.c */
 extern struct gdrdrv_stats gdrdrv_stats;
 extern atomic_t gdrdrv_source_pins; /* nv_get_pages_refcount in /proc */
+extern atomic_t gdrdrv_kept; /* 1: a callback pin was made, so the module stays until the reboot */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
 

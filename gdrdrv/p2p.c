@@ -87,7 +87,7 @@ static bool p2p_remove(const struct p2p_pin *pin)
  */
 static void p2p_keep_module(void)
 {
-	if (!atomic64_xchg(&gdrdrv_stats.kept, 1))
+	if (!atomic_xchg(&gdrdrv_kept, 1))
 		__module_get(THIS_MODULE);
 }
 

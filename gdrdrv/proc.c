@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * /proc/driver/gdrdrv: params (world-readable, installed libraries parse it);
+ * /proc/driver/gdrdrv: params (world-readable; installed libraries and the packages parse it);
  * nv_get_pages_refcount, pins and stats (for the administrator). All read-only.
  */
 #include <linux/capability.h>
@@ -19,6 +19,7 @@ static int gdrdrv_proc_params(struct seq_file *seq, void *unused)
 		   gdrdrv_source_is_persistent(gdrdrv_source_first()) ? "yes" : "no");
 	seq_printf(seq, "dbg_enabled: %d\n", READ_ONCE(gdrdrv_dbg_enabled));
 	seq_printf(seq, "info_enabled: %d\n", READ_ONCE(gdrdrv_info_enabled));
+	seq_printf(seq, "Kept until the reboot: %s\n", atomic_read(&gdrdrv_kept) ? "yes" : "no");
 	return 0;
 }
 
@@ -91,7 +92,6 @@ static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
 	GDRDRV_STAT(ptes);
 	GDRDRV_STAT(memtypes);
 	GDRDRV_STAT(memtype_failures);
-	GDRDRV_STAT(kept);
 	return 0;
 }
 

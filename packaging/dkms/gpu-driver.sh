@@ -149,7 +149,7 @@ refresh() {
 
 # A module that has pinned by free callbacks stays: the GPU driver may still call back into it.
 unload() {
-	if grep -qs '^kept 1$' /proc/driver/gdrdrv/stats; then
+	if grep -qs '^Kept until the reboot: yes$' /proc/driver/gdrdrv/params; then
 		say "gdrdrv has pinned memory by free callbacks and stays loaded until the next restart"
 	elif [ -d /sys/module/gdrdrv ] && ! modprobe -q -r gdrdrv; then
 		say "gdrdrv is in use and stays loaded until the next restart"

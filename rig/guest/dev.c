@@ -537,7 +537,11 @@ void nothing_pinned(void)
 
 bool driver_is_kept(void)
 {
-	return stat_of("kept") == 1;
+	char *text = read_text("/proc/driver/gdrdrv/params");
+	bool kept = text && strstr(text, "\nKept until the reboot: yes\n");
+
+	free(text);
+	return kept;
 }
 
 long driver_users(void)

@@ -95,9 +95,10 @@ static void t_proc(void)
 
 	snprintf(
 		want, sizeof(want),
-		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\n",
+		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\nKept until the reboot: %s\n",
 		rig.gpl ? "opensource" : "proprietary",
-		rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470) ? "yes" : "no");
+		rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470) ? "yes" : "no",
+		driver_is_kept() ? "yes" : "no");
 	CHECK(text && !strcmp(text, want));
 	for (i = 0; i < ARRAY_SIZE(nodes); i++)
 		CHECK(!stat(nodes[i].path, &st) && (st.st_mode & 0777) == nodes[i].mode);

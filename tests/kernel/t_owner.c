@@ -402,7 +402,7 @@ static void t_unload_after(void)
 
 	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
 	close(drv);
-	CHECK_EQ(stat_of("kept"), by_callback());
+	CHECK_EQ(driver_is_kept(), by_callback());
 	CHECK_EQ(delete_module_named("gdrdrv"), by_callback() ? -EAGAIN : 0);
 	if (!by_callback())
 		CHECK_EQ(load_driver(), 0);

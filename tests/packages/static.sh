@@ -351,7 +351,8 @@ machine() { # STATE
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	echo 580.1 >"$d/sys/module/nvidia/version"
-	printf 'pins 1\nkept %d\n' "$([ "$state" = kept ] && echo 1 || echo 0)" >"$d/proc/driver/gdrdrv/stats"
+	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
+		>"$d/proc/driver/gdrdrv/params"
 	cat >"$d/bin/kmod" <<-S
 		#!/bin/sh
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
