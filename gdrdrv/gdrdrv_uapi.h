@@ -130,7 +130,8 @@ struct gdrdrv_ioc_pin_dmabuf {
 
 /*
  * Makes all page-table entries of the region's mapping. Without the call first accesses make them,
- * by one fault per 2 MiB. EINVAL if the region is not mapped, or is revoked.
+ * by one fault per 2 MiB. EINVAL if the region is not mapped, is revoked, or if a page cannot have
+ * an entry (userfaultfd).
  */
 struct gdrdrv_ioc_populate {
 	__u64 handle;

@@ -106,10 +106,10 @@ static vm_fault_t gdrdrv_insert(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 }
 
 /*
- * Returns the entry at @addr, or an empty one. The caller has just made the entry, and the
- * mmap_lock or VMA lock that it holds keeps the page tables.
+ * Returns the entry at @addr, or NULL without a page table. The caller has just made the entry, and
+ * the mmap_lock or VMA lock that it holds keeps the page tables.
  */
-static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
+static pte_t *gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 {
 	pgd_t *pgd = pgd_offset(mm, addr);
 	p4d_t *p4d;
@@ -117,68 +117,72 @@ static pte_t gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 	pmd_t *pmd;
 
 	if (pgd_none(*pgd))
-		return __pte(0);
+		return NULL;
 	p4d = p4d_offset(pgd, addr);
 	if (p4d_none(*p4d))
-		return __pte(0);
+		return NULL;
 	pud = pud_offset(p4d, addr);
 	if (pud_none(*pud))
-		return __pte(0);
+		return NULL;
 	pmd = pmd_offset(pud, addr);
 	if (pmd_none(*pmd))
-		return __pte(0);
-	return READ_ONCE(*pte_offset_kernel(pmd, addr));
+		return NULL;
+	return pte_offset_kernel(pmd, addr);
 }
 
 /*
- * Returns whether the access at @addr can be retried, after vmf_insert_pfn_prot() returned
- * VM_FAULT_NOPAGE. That function leaves a PTE marker in place and reports success: the fault would
+ * Returns whether accesses to [start, end) can be retried, after vmf_insert_pfn_prot() returned
+ * VM_FAULT_NOPAGE for each page. That function leaves a PTE marker in place and reports success: the fault would
  * repeat for ever, and in a copy to user space no signal would end it. From 6.7 to a fix of 2026
  * any user can have userfaultfd put markers into any mapping (UFFDIO_WRITEPROTECT). An empty entry
  * is no marker: another thread is changing it, and the retry makes it again.
  *
- * Also corrects mr->map_type if the entry is not write-combining, so that GET_INFO reports the type
- * that the entries have.
+ * Also corrects mr->map_type if an entry is not write-combining, so that GET_INFO reports the type
+ * that the entries have. [start, end) lies in one window, and so in one page table.
  */
-static bool gdrdrv_check_entry_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
-				      unsigned long addr)
+static bool gdrdrv_check_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
+				unsigned long start, unsigned long end)
 {
-	pte_t entry = gdrdrv_entry(vma->vm_mm, addr);
+	pte_t *at = gdrdrv_entry(vma->vm_mm, start), entry;
 
 	lockdep_assert_held(&mr->lock);
-	if (pte_none(entry))
-		return true;
-	if (!pte_present(entry))
-		return false;
-	if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(entry))
-		return true;
-	WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_DEVICE);
-	atomic64_inc(&gdrdrv_stats.memtype_failures);
-	pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
+	for (; at && start < end; start += PAGE_SIZE, at++) {
+		entry = READ_ONCE(*at);
+		if (pte_none(entry))
+			continue;
+		if (!pte_present(entry))
+			return false;
+		if (mr->map_type != GDRDRV_MAPPING_TYPE_WC || gdrdrv_memtype_is_wc(entry))
+			continue;
+		WRITE_ONCE(mr->map_type, GDRDRV_MAPPING_TYPE_DEVICE);
+		atomic64_inc(&gdrdrv_stats.memtype_failures);
+		pr_warn_ratelimited("mapping is uncached: another one of the same memory is\n");
+	}
 	return true;
 }
 
-/* Fills the window around @addr, within the mapping. */
-static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr)
+/*
+ * Fills the window around @addr, within the mapping. @all: from @addr on, and every page must get its
+ * entry. Otherwise that of @addr must, and it comes first; the others only save later faults.
+ */
+static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr,
+			      bool all)
 {
 	unsigned long start = max(vma->vm_start, round_down(addr, GDRDRV_WINDOW));
 	unsigned long end = min(vma->vm_end, round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW);
+	unsigned long first = all ? end : addr + PAGE_SIZE;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	mutex_lock(&mr->lock);
-	if (mr->revoked || mr->retired)
-		goto unlock;
-	/*
-	 * The faulting page first; the others only save later faults, so their failure is ignored.
-	 */
-	ret = gdrdrv_insert(mr, vma, addr, addr + PAGE_SIZE);
-	if (ret != VM_FAULT_NOPAGE)
-		goto unlock;
-	if (!gdrdrv_check_entry_locked(mr, vma, addr))
-		ret = VM_FAULT_SIGBUS;
-	gdrdrv_insert(mr, vma, start, addr);
-	gdrdrv_insert(mr, vma, addr + PAGE_SIZE, end);
-unlock:
+	if (!mr->revoked && !mr->retired)
+		ret = gdrdrv_insert(mr, vma, addr, first);
+	if (ret == VM_FAULT_NOPAGE) {
+		if (!gdrdrv_check_locked(mr, vma, addr, first))
+			ret = VM_FAULT_SIGBUS;
+		if (!all)
+			gdrdrv_insert(mr, vma, start, addr);
+		gdrdrv_insert(mr, vma, first, end);
+	}
 	mutex_unlock(&mr->lock);
 	return ret;
 }
@@ -186,7 +190,7 @@ unlock:
 static vm_fault_t gdrdrv_vma_fault(struct vm_fault *vmf)
 {
 	atomic64_inc(&gdrdrv_stats.faults);
-	return gdrdrv_fill(vmf->vma->vm_private_data, vmf->vma, vmf->address & PAGE_MASK);
+	return gdrdrv_fill(vmf->vma->vm_private_data, vmf->vma, vmf->address & PAGE_MASK, false);
 }
 
 static const struct vm_operations_struct gdrdrv_vm_ops = {
@@ -201,35 +205,36 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
  * gdrdrv_populate() - make all entries of the current mapping, as first accesses would
  * @mr: the region, mapped by this process
  *
- * Takes mr->lock for one window at a time, so that a free callback waits for at most one. mmap_lock
- * keeps the VMA; one that is being set up or torn down is not found.
+ * Takes mmap_lock and mr->lock for one window at a time: a free callback waits for at most one, and
+ * so does another thread that maps. mmap_lock keeps the VMA; one that is being set up or torn down
+ * is not found. The mapping may move between two windows.
  *
- * Return: 0; -EINVAL (not mapped, or revoked), -ENOMEM, -EINTR (killed).
+ * Return: 0: every page has its entry; -EINVAL (not mapped, revoked, or userfaultfd protects a page
+ * that has no entry), -ENOMEM, -EINTR (killed).
  */
 int gdrdrv_populate(struct gdrdrv_mr *mr)
 {
 	struct mm_struct *mm = current->mm;
-	vm_fault_t fault = VM_FAULT_SIGBUS;
+	unsigned long at, off = 0, len = 0;
 	struct vm_area_struct *vma;
-	unsigned long addr;
-	int ret = 0;
+	vm_fault_t fault;
 
-	mmap_read_lock(mm);
-	vma = find_vma(mm, READ_ONCE(mr->map_addr));
-	if (!vma || vma->vm_ops != &gdrdrv_vm_ops || vma->vm_private_data != mr)
-		goto unlock;
-	addr = vma->vm_start;
 	do {
-		fault = gdrdrv_fill(mr, vma, addr);
-		addr = round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW;
-		if (fatal_signal_pending(current))
-			ret = -EINTR;
+		if (fatal_signal_pending(current) || mmap_read_lock_killable(mm))
+			return -EINTR;
+		fault = VM_FAULT_SIGBUS;
+		vma = find_vma(mm, READ_ONCE(mr->map_addr));
+		if (vma && vma->vm_ops == &gdrdrv_vm_ops && vma->vm_private_data == mr) {
+			at = vma->vm_start + off;
+			len = vma->vm_end - vma->vm_start;
+			fault = gdrdrv_fill(mr, vma, at, true);
+			off = round_down(at, GDRDRV_WINDOW) + GDRDRV_WINDOW - vma->vm_start;
+		}
+		mmap_read_unlock(mm);
 		cond_resched();
-	} while (!ret && fault == VM_FAULT_NOPAGE && addr < vma->vm_end);
-unlock:
-	mmap_read_unlock(mm);
-	if (ret || fault == VM_FAULT_NOPAGE)
-		return ret;
+	} while (fault == VM_FAULT_NOPAGE && off < len);
+	if (fault == VM_FAULT_NOPAGE)
+		return 0;
 	return fault & VM_FAULT_OOM ? -ENOMEM : -EINVAL;
 }
 

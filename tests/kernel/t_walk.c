@@ -573,7 +573,7 @@ static void uffd_protect(int fd, size_t off, size_t len, uint64_t mode)
 
 /*
  * Write protection in steps, one letter each: p(rotect), s(ome: every other page, so that a fault's
- * window has some of each kind), l(ift), u(nregister), c(lose), m(ove), S(can).
+ * window has some of each kind), o(ne page, not the first of its window), l(ift), u(nregister), c(lose), m(ove), S(can).
  */
 static void uffd_steps(const char *step)
 {
@@ -589,6 +589,9 @@ static void uffd_steps(const char *step)
 		case 's':
 			for (off = 0; off < SIZE; off += STEP)
 				uffd_protect(fd, off, cpu_page(), UFFDIO_WRITEPROTECT_MODE_WP);
+			break;
+		case 'o':
+			uffd_protect(fd, cpu_page(), cpu_page(), UFFDIO_WRITEPROTECT_MODE_WP);
 			break;
 		case 'l':
 			uffd_protect(fd, 0, SIZE, 0);
@@ -692,6 +695,7 @@ static void walk_core(void)
 	walk("pages", walk_pages, 0, NULL)				\
 	walk("uffd-wp", NULL, MAY_FAULT, "p")				\
 	walk("uffd-wp-some", NULL, MAY_FAULT, "s")			\
+	walk("uffd-wp-one", NULL, MAY_FAULT, "o")			\
 	walk("uffd-wp-lifted", NULL, 0, "pl")				\
 	walk("uffd-wp-unregistered", NULL, 0, "pu")			\
 	walk("uffd-wp-closed", NULL, 0, "pc")				\
@@ -756,6 +760,8 @@ static void use(void)
 	doing("POPULATE");
 	ret = populate(drv, handle);
 	CHECK(!ret || (ret == -EINVAL && may_fault));
+	for (off = 0; !ret && off < SIZE; off += cpu_page())
+		CHECK(read_pte(prov, map_at + off).pte & 1);
 	for (off = 0; off < SIZE; off += STEP) {
 		struct provider_pte entry;
 
