@@ -29,21 +29,23 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/pci.h>
+#include <linux/rwsem.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
 #include "nv-p2p.h"
 
 /*
- * Serializes gets with the check of mr->revoked before a put.
+ * Gets hold it for reading, the check of mr->revoked and the put that follows for writing.
  *
  * The GPU driver identifies a callback pin by the address of its page table only. The callback
  * frees that memory, and the next get may reuse it: a late put would then release that other pin,
  * whose callback would never come and whose mapping would stay. So no get may run between the last
- * check of mr->revoked and the put. The lock is taken outside the GPU driver's locks; the callback
- * does not take it. Gets of other clients of the GPU driver are not covered.
+ * check of mr->revoked and the put. Persistent gets count: the GPU driver may keep their pins under
+ * the same process. The lock is taken outside the GPU driver's locks; the callback does not take it.
+ * Gets of other clients of the GPU driver are not covered.
  */
-static DEFINE_MUTEX(p2p_key_lock);
+static DECLARE_RWSEM(p2p_key_lock);
 
 /*
  * Callback pins by number. An entry owns a reference to its region and one count of
@@ -137,11 +139,11 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 	/* Before the get: the callback may come before the get returns. */
 	kref_get(&pin->mr->ref);
 	atomic_inc(&gdrdrv_source_pins);
-	ret = mutex_lock_killable(&p2p_key_lock);
+	ret = down_read_killable(&p2p_key_lock);
 	if (!ret) {
 		ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback,
 					   (void *)pin->number);
-		mutex_unlock(&p2p_key_lock);
+		up_read(&p2p_key_lock);
 	}
 	/* Also when the get failed while a callback ran: that callback may still be running. */
 	if (!ret || !p2p_remove(pin))
@@ -200,11 +202,11 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	mr->src_data = pin;
 
 	if (P2P_HAS_PERSISTENT && (force || req->persistent)) {
-		ret = mutex_lock_killable(&p2p_key_lock);
+		ret = down_read_killable(&p2p_key_lock);
 		if (ret)
 			return ret;
 		ret = p2p_get_persistent(pin, req);
-		mutex_unlock(&p2p_key_lock);
+		up_read(&p2p_key_lock);
 	}
 	/*
 	 * No other error falls back: a user who can cause one must not get the weaker kind of pin.
@@ -325,14 +327,18 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 	struct p2p_pin *pin = mr->src_data;
 	int ret = 0;
 
-	mutex_lock(&p2p_key_lock);
 	/*
-	 * A get that reused the table ran after the callback and under this mutex: revoked is
+	 * Waits for the gets in progress, which may be another user's, and cannot be killed: a
+	 * process that ends must give its pages back.
+	 */
+	down_write(&p2p_key_lock);
+	/*
+	 * A get that reused the table ran after the callback and under this lock: revoked is
 	 * visible.
 	 */
 	if (!READ_ONCE(mr->revoked))
 		ret = nvidia_p2p_put_pages(0, 0, mr->va, pin->table);
-	mutex_unlock(&p2p_key_lock);
+	up_write(&p2p_key_lock);
 	if (!ret) {
 		p2p_remove(pin);
 		return 0;

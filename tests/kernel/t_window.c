@@ -322,11 +322,34 @@ static void t_put_reused(void)
 	verdict("pin in the window before a late put", PROVIDER_FREED_INSIDE);
 }
 
+static void *armed_pin_thread(void *arg)
+{
+	window_arm(0);
+	return pin_thread(arg);
+}
+
+/* A pin does not wait for another one, which the GPU driver has not finished. */
+static void t_pin_beside(void)
+{
+	uint64_t aside = gpu_alloc(prov, GPU_PAGE), va = gpu_alloc(prov, GPU_PAGE);
+	struct pinner p = { .va = gpu_alloc(prov, GPU_PAGE), .size = GPU_PAGE, .ret = 1 };
+
+	open_window(PROVIDER_AFTER_GET);
+	CHECK(!pthread_create(&p.thread, NULL, armed_pin_thread, &p));
+	window_free(aside, true);
+	must_pin(drv, va, GPU_PAGE);
+	CHECK_EQ(__atomic_load_n(&p.ret, __ATOMIC_ACQUIRE), 1);
+	CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
+	CHECK(!pthread_join(p.thread, NULL));
+	CHECK_EQ(p.ret, 0);
+}
+
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240, 0 },
 	{ "window-populate", t_insert, BY_CALLBACK, 240, true },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240, 0 },
 	{ "window-get", t_pin, BY_P2P, 240, PROVIDER_AFTER_GET },
+	{ "window-pin-beside", t_pin_beside, BY_P2P, 240, 0 },
 	{ "window-reserve", t_pin, BY_P2P, 240, PROVIDER_BEFORE_RESERVE },
 	{ "window-put", t_put, BY_CALLBACK, 240, 0 },
 	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240, 0 },
