@@ -89,6 +89,15 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 }
 
+/* address_space_init_once() leaves it out; the inode's initialisation, which is not exported, has it. */
+static inline void gdrdrv_mapping_init(struct address_space *mapping)
+{
+	address_space_init_once(mapping);
+#ifdef HAVE_INVALIDATE_LOCK
+	init_rwsem(&mapping->invalidate_lock);
+#endif
+}
+
 /* The argument of a class's devnode() is const from 6.2 on. */
 #ifdef HAVE_CLASS_DEVNODE_CONST
 #define GDRDRV_DEVNODE_CONST const

@@ -58,6 +58,10 @@ check CLASS_DEVNODE_CONST "$@" <<'C'
 static char *d(const struct device *dev, umode_t *mode) { return NULL; }
 const struct class t = { .devnode = d };
 C
+check INVALIDATE_LOCK "$@" <<'C'
+#include <linux/fs.h>
+struct rw_semaphore *t(struct address_space *m) { return &m->invalidate_lock; }
+C
 # dma-buf, if the build uses it
 case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
 check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'

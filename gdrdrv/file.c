@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Open descriptors: owner, address space, list of all.
+ * Open descriptors: owner, address space, table of all.
  *
  * Knows of regions only the table, which it creates empty.
  */
@@ -9,9 +9,8 @@
 
 #include "gdrdrv.h"
 
-static DEFINE_MUTEX(gdrdrv_files_lock); /* gdrdrv_files, gdrdrv_file_last_id */
-static LIST_HEAD(gdrdrv_files);
-static u64 gdrdrv_file_last_id;
+static DEFINE_XARRAY_FLAGS(gdrdrv_files, XA_FLAGS_ACCOUNT); /* by id */
+static atomic_long_t gdrdrv_file_last_id;
 
 /* Compares processes, not threads; the start time tells a reused process number apart. */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
@@ -51,38 +50,33 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	init_waitqueue_head(&file->wait);
 
 	/* All descriptors share the inode's mapping; here offsets are handles of one descriptor. */
-	address_space_init_once(&file->mapping);
+	gdrdrv_mapping_init(&file->mapping);
 	file->mapping.host = inode;
 	file->mapping.a_ops = inode->i_mapping->a_ops;
 
-	mutex_lock(&gdrdrv_files_lock);
-	file->id = ++gdrdrv_file_last_id;
-	list_add_tail(&file->node, &gdrdrv_files);
-	mutex_unlock(&gdrdrv_files_lock);
+	file->id = atomic_long_inc_return(&gdrdrv_file_last_id);
+	if (xa_insert(&gdrdrv_files, file->id, file, GFP_KERNEL)) {
+		gdrdrv_file_put(file);
+		return NULL;
+	}
 	return file;
 }
 
 /* Hides the descriptor from /proc. */
 void gdrdrv_file_unlist(struct gdrdrv_file *file)
 {
-	mutex_lock(&gdrdrv_files_lock);
-	list_del(&file->node);
-	mutex_unlock(&gdrdrv_files_lock);
+	xa_erase(&gdrdrv_files, file->id);
 }
 
 /* Returns the first descriptor with an id above @id, with a reference; or NULL. */
-struct gdrdrv_file *gdrdrv_file_after(u64 id)
+struct gdrdrv_file *gdrdrv_file_after(unsigned long id)
 {
-	struct gdrdrv_file *file, *found = NULL;
+	struct gdrdrv_file *file;
 
-	mutex_lock(&gdrdrv_files_lock);
-	list_for_each_entry(file, &gdrdrv_files, node) {
-		if (file->id > id) {
-			kref_get(&file->ref);
-			found = file;
-			break;
-		}
-	}
-	mutex_unlock(&gdrdrv_files_lock);
-	return found;
+	xa_lock(&gdrdrv_files);
+	file = xa_find_after(&gdrdrv_files, &id, ULONG_MAX, XA_PRESENT);
+	if (file)
+		kref_get(&file->ref);
+	xa_unlock(&gdrdrv_files);
+	return file;
 }

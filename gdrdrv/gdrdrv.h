@@ -18,8 +18,7 @@
  *	gdrdrv_mr.lock			one region; two are never held together
  *	memtype_lock			memtype.c, for one piece of a BAR; not with gdrdrv_mr.lock
  *	page-table locks		taken by the kernel inside zap and insert
- *	xa_lock of p2p_pins		p2p.c; innermost
- *	gdrdrv_files_lock		file.c, list of open descriptors; innermost
+ *	xa_lock of any xarray		innermost
  *
  * Four rules follow:
  *
@@ -37,7 +36,6 @@
 #include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/kref.h>
-#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
@@ -58,7 +56,7 @@ struct gdrdrv_owner {
 /* One open descriptor. References: the open file, each published region, a reader of /proc. */
 struct gdrdrv_file {
 	struct kref ref;
-	u64 id; /* constant; unique, ascending in the list, shown in /proc */
+	unsigned long id; /* constant; unique, shown in /proc */
 	struct gdrdrv_owner owner; /* constant */
 	kuid_t uid; /* constant; of the opener */
 	struct address_space mapping; /* not shared: offsets are handles of this descriptor */
@@ -67,7 +65,6 @@ struct gdrdrv_file {
 	u64 next_handle; /* lock */
 	wait_queue_head_t wait; /* poll */
 	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
-	struct list_head node; /* gdrdrv_files_lock */
 };
 
 /* A physically contiguous run of a region; sources describe regions in these alone. */
@@ -183,7 +180,7 @@ extern int gdrdrv_info_enabled;
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file);
 struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp);
 void gdrdrv_file_unlist(struct gdrdrv_file *file);
-struct gdrdrv_file *gdrdrv_file_after(u64 id);
+struct gdrdrv_file *gdrdrv_file_after(unsigned long id);
 void gdrdrv_file_put(struct gdrdrv_file *file);
 
 /* node.c */

@@ -39,7 +39,7 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 	mutex_lock(&file->lock);
 	xa_for_each(&file->mrs, handle, mr) {
 		mutex_lock(&mr->lock);
-		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s %llu\n", file->owner.tgid,
+		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s %lu\n", file->owner.tgid,
 			   from_kuid_munged(seq_user_ns(seq), file->uid), handle, mr->va, mr->size,
 			   mr->page_size, mr->nr_ranges, gdrdrv_type_names[mr->map_type],
 			   mr->any_context ? "persistent" : "callback",
@@ -50,12 +50,12 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 }
 
 /*
- * Takes one descriptor at a time, without the list's lock: a user can hold a file->lock for long.
+ * Takes one descriptor at a time, without the table's lock: a user can hold a file->lock for long.
  */
 static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 {
 	struct gdrdrv_file *file;
-	u64 id = 0;
+	unsigned long id = 0;
 
 	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state descriptor\n");
 	while ((file = gdrdrv_file_after(id))) {
