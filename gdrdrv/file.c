@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Open descriptors: owner, address space, table of all.
+ * Open descriptors: owner, address space, table of all; the number of pins of each user.
  *
  * Knows of regions only the table, which it creates empty.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/sched.h>
 #include <linux/slab.h>
 
@@ -11,6 +13,12 @@
 
 static DEFINE_XARRAY_FLAGS(gdrdrv_files, XA_FLAGS_ACCOUNT); /* by id */
 static atomic_long_t gdrdrv_file_last_id;
+
+static DEFINE_XARRAY_FLAGS(gdrdrv_users, XA_FLAGS_ACCOUNT); /* user number -> pins, not 0 */
+
+static unsigned int gdrdrv_max_pins_per_user;
+module_param_named(max_pins_per_user, gdrdrv_max_pins_per_user, uint, 0644);
+MODULE_PARM_DESC(max_pins_per_user, "pins that a user can hold; 0: no limit (default 0)");
 
 /* Compares processes, not threads; the start time tells a reused process number apart. */
 bool gdrdrv_file_is_owner(const struct gdrdrv_file *file)
@@ -79,4 +87,29 @@ struct gdrdrv_file *gdrdrv_file_after(unsigned long id)
 		kref_get(&file->ref);
 	xa_unlock(&gdrdrv_files);
 	return file;
+}
+
+/*
+ * Counts @pins more pins of the user, 1 or -1. -ENOMEM: the user has as many as max_pins_per_user.
+ * With -1 it may run inside the free callback: it allocates nothing, because the entry exists.
+ */
+int gdrdrv_user_count(kuid_t uid, int pins)
+{
+	unsigned int limit = READ_ONCE(gdrdrv_max_pins_per_user);
+	void *was, *now;
+	unsigned long n;
+
+	do {
+		was = xa_load(&gdrdrv_users, __kuid_val(uid));
+		n = was ? xa_to_value(was) : 0;
+		if (pins > 0 && limit && n >= limit) {
+			pr_warn_ratelimited("user %u has %lu pins, max_pins_per_user is %u\n",
+					    __kuid_val(uid), n, limit);
+			return -ENOMEM;
+		}
+		n += pins;
+		now = xa_cmpxchg(&gdrdrv_users, __kuid_val(uid), was, n ? xa_mk_value(n) : NULL,
+				 GFP_KERNEL);
+	} while (now != was && !xa_is_err(now));
+	return xa_err(now);
 }

@@ -140,6 +140,7 @@ struct gdrdrv_mr {
 	u64 handle; /* written once, under file->lock and lock */
 
 	/* Constant once pinned. */
+	kuid_t uid; /* has one pin more in gdrdrv_users while the region exists */
 	u64 va;
 	u64 size;
 	u64 tm_cycles;
@@ -182,6 +183,7 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 void gdrdrv_file_unlist(struct gdrdrv_file *file);
 struct gdrdrv_file *gdrdrv_file_after(unsigned long id);
 void gdrdrv_file_put(struct gdrdrv_file *file);
+int gdrdrv_user_count(kuid_t uid, int pins);
 
 /* node.c */
 int gdrdrv_node_init(const struct file_operations *fops);

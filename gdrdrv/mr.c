@@ -29,6 +29,7 @@ static void gdrdrv_mr_free(struct kref *ref)
 	kfree(mr->src_data);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
+	gdrdrv_user_count(mr->uid, -1);
 	kvfree(mr->ranges);
 	mutex_destroy(&mr->lock);
 	kfree(mr);
@@ -269,7 +270,8 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
  * @handle: set on success
  *
  * Return: 0; -EINVAL (size 0, or not memory of this process), -EOVERFLOW (the range wraps), -ENOMEM
- * (out of memory or BAR space), -EINTR (killed), or the GPU driver's error.
+ * (out of memory or BAR space, or as many pins as the user may have), -EINTR (killed), or the GPU
+ * driver's error.
  */
 int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 		  const struct gdrdrv_pin_req *user_req, u64 *handle)
@@ -285,6 +287,12 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
 	if (!mr)
 		return -ENOMEM;
+	mr->uid = file->uid;
+	ret = gdrdrv_user_count(mr->uid, 1);
+	if (ret) {
+		kfree(mr);
+		return ret;
+	}
 	kref_init(&mr->ref);
 	mutex_init(&mr->lock);
 	init_completion(&mr->zapped);

@@ -453,6 +453,56 @@ static void t_other_user(void)
 	CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EPERM);
 }
 
+/*
+ * max_pins_per_user: the pins of all processes of a user, whose failed pins do not count. A region
+ * counts until it is unpinned and unmapped.
+ */
+static void t_max_pins(void)
+{
+	static const char *const limit = "/sys/module/gdrdrv/parameters/max_pins_per_user";
+	uint64_t va = gpu_alloc(prov, GPU_PAGE), h[3], more;
+	volatile uint8_t *p;
+	pid_t pid;
+	int i;
+
+	for (i = 0; i < 3; i++)
+		h[i] = must_pin(drv, va, GPU_PAGE);
+	write_text(limit, "3");
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	pid = fork();
+	if (!pid) {
+		drv = drv_open();
+		prov = prov_open();
+		CHECK_EQ(pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &more), -ENOMEM);
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	pid = fork();
+	if (!pid) {
+		CHECK(!setgid(1000) && !setuid(1000));
+		drv = drv_open();
+		prov = prov_open();
+		va = gpu_alloc(prov, GPU_PAGE);
+		for (i = 0; i < 3; i++)
+			must_pin(drv, va, GPU_PAGE);
+		CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+		_exit(0);
+	}
+	CHECK_EQ(wait_child(pid), 0);
+	p = must_map(drv, h[0], GPU_PAGE);
+	CHECK_EQ(unpin(drv, h[0]), 0);
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	unmap(p, GPU_PAGE);
+	for (i = 0; i < 5; i++)
+		CHECK_EQ(pin(drv, va, 0, &more), -EINVAL);
+	h[0] = must_pin(drv, va, GPU_PAGE);
+	write_text(limit, "1");
+	CHECK_EQ(unpin(drv, h[0]), 0);
+	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	write_text(limit, "0");
+	must_pin(drv, va, GPU_PAGE);
+}
+
 /* An unprivileged user can pin all of BAR1 at once. */
 static void t_whole_bar(void)
 {
@@ -477,6 +527,7 @@ const struct test tests_owner[] = {
 	{ "fd-collected", t_fd_collected, ANY_MODE, 0, 0 },
 	{ "unload-busy", t_unload_busy, ANY_MODE, 0, 0 },
 	{ "unload-after", t_unload_after, ANY_MODE, 0, 0 },
+	{ "max-pins", t_max_pins, ANY_MODE, 0, 0 },
 	{ "other-user", t_other_user, ANY_MODE, 0, 0 },
 	{ "whole-bar", t_whole_bar, ANY_MODE, 0, 0 },
 	/* Last: the other tests require that no put runs in a process that may not. */
