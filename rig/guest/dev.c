@@ -2,8 +2,8 @@
 /* One-line access to the driver, the provider and the kernel's files */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -11,6 +11,22 @@
 #include "rig.h"
 
 int drv, prov;
+sigjmp_buf *check_jmp;
+
+void check_failed(const char *fmt, ...)
+{
+	va_list args;
+
+	if (check_jmp)
+		siglongjmp(*check_jmp, 1);
+	printf("# ");
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	_exit(1);
+}
 
 int drv_try_open(const char *node)
 {

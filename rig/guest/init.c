@@ -25,7 +25,7 @@ static const struct test *const groups[] = { tests_basic,  tests_observe, tests_
 					     tests_revoke, tests_owner,	  tests_fault,
 					     tests_window, tests_race,	  tests_fuzz,
 					     tests_dmabuf, tests_hostile, tests_measure,
-					     tests_walk,   tests_node };
+					     tests_walk,   tests_pairs,	  tests_node };
 enum verdict { PASS, FAIL, SKIPPED };
 static unsigned int nr[3]; /* of each verdict */
 static char setup_name[64];
@@ -101,7 +101,8 @@ static bool wanted(const char *name)
 {
 	char only[sizeof(rig.only)], *part, *save;
 
-	if (!works_here(name))
+	if (!works_here(name) || (!rig.pairs && !strcmp(name, "pairs")) ||
+	    (!rig.sequences_s && !strcmp(name, "sequences")))
 		return false;
 	if (!rig.only[0])
 		return true;
@@ -451,6 +452,8 @@ int main(void)
 	} numbers[] = { { "rig.rounds=", &rig.rounds },
 			{ "rig.random=", &rig.random_s },
 			{ "rig.fuzz=", &rig.fuzz },
+			{ "rig.pairs=", &rig.pairs },
+			{ "rig.sequences=", &rig.sequences_s },
 			{ "rig.seed=", &rig.seed } };
 	char text[512], *cmdline, *setup, *save;
 	size_t i;

@@ -9,6 +9,7 @@
 #define RIG_H
 
 #include <errno.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,6 +47,8 @@ struct rig {
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
 	unsigned int fuzz;
+	unsigned int pairs; /* not 0: every pair of ways */
+	unsigned int sequences_s; /* of random ways; 0: none */
 	unsigned int seed;
 	char only[64];
 	const char *test; /* the name of the test that runs */
@@ -64,8 +67,8 @@ struct test {
 };
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
-	tests_walk[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[], tests_measure[],
-	tests_dmabuf[], tests_hostile[], tests_node[];
+	tests_walk[], tests_pairs[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[],
+	tests_measure[], tests_dmabuf[], tests_hostile[], tests_node[];
 
 /* Whether the free of memory revokes its pins in the current set-up. */
 static inline bool by_callback(void)
@@ -75,21 +78,17 @@ static inline bool by_callback(void)
 
 #define SKIP_CODE 77
 
-#define CHECK(cond)                                                                           \
-	do {                                                                                  \
-		if (!(cond)) {                                                                \
-			printf("# %s:%d: %s (errno %d)\n", __FILE__, __LINE__, #cond, errno); \
-			_exit(1);                                                             \
-		}                                                                             \
+#define CHECK(cond)                                                                             \
+	do {                                                                                    \
+		if (!(cond))                                                                    \
+			check_failed("%s:%d: %s (errno %d)", __FILE__, __LINE__, #cond, errno); \
 	} while (0)
-#define CHECK_EQ(got, want)                                                                       \
-	do {                                                                                      \
-		long long got_ = (long long)(got), want_ = (long long)(want);                     \
-		if (got_ != want_) {                                                              \
-			printf("# %s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got, got_, \
-			       want_);                                                            \
-			_exit(1);                                                                 \
-		}                                                                                 \
+#define CHECK_EQ(got, want)                                                                   \
+	do {                                                                                  \
+		long long got_ = (long long)(got), want_ = (long long)(want);                 \
+		if (got_ != want_)                                                            \
+			check_failed("%s:%d: %s is %lld, not %lld", __FILE__, __LINE__, #got, \
+				     got_, want_);                                            \
 	} while (0)
 #define SKIP(why)                               \
 	do {                                    \
@@ -113,6 +112,10 @@ struct region {
 	uint64_t va, h;
 	volatile uint8_t *p;
 };
+
+/* Ends the process with exit code 1, or jumps to check_jmp if it is set. */
+void check_failed(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+extern sigjmp_buf *check_jmp;
 
 /* dev.c; a function of type int returns 0 or -errno, unless its comment names another result. */
 int drv_try_open(const char *node); /* a descriptor or -errno */

@@ -156,9 +156,9 @@ quick_amd64() {
 		rig_library && pass "libgdrapi, tools and clients for the guest: build" ||
 			{ tail -20 "$BUILD/library.log"; fail "libgdrapi for the guest: build"; }
 	fi
-	# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls
+	# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls, 36 s random ways
 	rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
-		rig.random=2 rig.fuzz=7000 rig.seed=$seed ${RIG_ARGS:-}
+		rig.random=2 rig.fuzz=7000 rig.sequences=12 rig.seed=$seed ${RIG_ARGS:-}
 	quick_dmabuf "$kernel"
 	RIG_EXTRA= RIG_COMMANDS=
 }
@@ -172,7 +172,7 @@ quick_dmabuf() {
 	dmabuf_build 580 || { fail "$kernel: build with dma-buf"; return; }
 	dmabuf_symbols "$kernel"
 	dmabuf_boot "$iommu" "$kernel" rig.setups=$setup rig.rounds=20 rig.random=1 \
-		rig.fuzz=2000 rig.seed=$seed ${RIG_ARGS:-}
+		rig.fuzz=2000 rig.sequences=12 rig.seed=$seed ${RIG_ARGS:-}
 }
 
 # Missing tools for arm64 do not stop the rest of the quick tier.

@@ -30,6 +30,7 @@
 #include <sys/uio.h>
 
 #include "rig.h"
+#include "walk.h"
 
 #define WINDOW (2 * MiB) /* filled by one fault; each use has its own */
 #define USES   6
@@ -42,11 +43,16 @@ static struct watched {
 	unsigned int steps;
 	char doing[64];
 	char skipped[96];
+	struct walk_sequence sequence; /* n 0: one way alone */
 } * watched;
 
 static uint8_t *map_at;
-static uint64_t handle;
+static uint64_t handle, memory;
 static bool touched, may_fault;
+
+/* Where the mapping has been. */
+static uint8_t *places[WALK_STEPS + 1];
+static unsigned int nr_places;
 
 static void doing(const char *what)
 {
@@ -57,6 +63,8 @@ static void doing(const char *what)
 static void not_here(const char *why)
 {
 	snprintf(watched->skipped, sizeof(watched->skipped), "%s", why);
+	if (check_jmp)
+		siglongjmp(*check_jmp, 1);
 	_exit(SKIP_CODE);
 }
 
@@ -75,22 +83,23 @@ static uint8_t byte_at(size_t off)
 
 static void begin(void)
 {
-	uint64_t va;
 	size_t off;
 
 	drv = drv_open();
 	prov = prov_open();
-	va = gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va;
-	handle = must_pin(drv, va, SIZE);
+	memory = gpu_alloc_flags(prov, SIZE, PROVIDER_ALIGN_2M).va;
+	handle = must_pin(drv, memory, SIZE);
 	map_at = reserve(SIZE, WINDOW);
 	must_map_at(drv, handle, SIZE, map_at);
+	nr_places = 0;
+	places[nr_places++] = map_at;
 	for (off = 0; off < SIZE; off += STEP) {
 		uint8_t byte = byte_at(off);
 
 		if (touched)
 			map_at[off] = byte;
 		else
-			gpu_poke(prov, va + off, &byte, 1);
+			gpu_poke(prov, memory + off, &byte, 1);
 	}
 }
 
@@ -282,10 +291,12 @@ static void walk_pkey(void)
 /* Moves the whole mapping. */
 static void move(void)
 {
-	uint8_t *was = map_at;
+	uint8_t *was = map_at, *to = reserve(SIZE, WINDOW);
 
-	map_at = reserve(SIZE, WINDOW);
-	CHECK(mremap(was, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, map_at) == map_at);
+	CHECK(mremap(was, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+	map_at = to;
+	if (nr_places < ARRAY_SIZE(places))
+		places[nr_places++] = to;
 	same("a move");
 	CHECK_EQ(nr_entries(was, SIZE, STEP), 0);
 	CHECK_EQ(try_read(was), SIGSEGV);
@@ -475,7 +486,8 @@ static void direct_io(void)
 	int fd = open(DIR_AT "/direct", O_RDWR | O_CREAT | O_DIRECT, 0600);
 
 	if (fd < 0) {
-		printf("# O_DIRECT: not on this kernel's tmpfs\n");
+		if (!check_jmp)
+			printf("# O_DIRECT: not on this kernel's tmpfs\n");
 		return;
 	}
 	/* tmpfs copies, so a read may succeed; holding pages must not. */
@@ -668,6 +680,7 @@ static void walk_core(void)
 
 #define AS_ROOT	  1 /* other rows run as an unprivileged user */
 #define MAY_FAULT 2
+#define SLOW	  4
 
 /* docs/driver-design.md has these rows with the kernel's behaviour. */
 /* clang-format off */
@@ -678,8 +691,8 @@ static void walk_core(void)
 	walk("madvise", walk_madvise, AS_ROOT, NULL)			\
 	walk("process-madvise", walk_process_madvise, 0, NULL)		\
 	walk("guard", walk_guard, 0, NULL)				\
-	walk("merge", walk_merge, AS_ROOT, NULL)				\
-	walk("reclaim", walk_reclaim, AS_ROOT, NULL)			\
+	walk("merge", walk_merge, AS_ROOT | SLOW, NULL)				\
+	walk("reclaim", walk_reclaim, AS_ROOT | SLOW, NULL)			\
 	walk("mseal", walk_mseal, 0, NULL)				\
 	walk("mprotect", walk_mprotect, 0, NULL)				\
 	walk("pkey", walk_pkey, 0, NULL)					\
@@ -703,7 +716,7 @@ static void walk_core(void)
 	walk("uffd-wp-moved", NULL, 0, "pm")				\
 	walk("uffd-registered-moved", NULL, 0, "m")			\
 	walk("uffd-fill", walk_uffd_fill, 0, NULL)			\
-	walk("core", walk_core, AS_ROOT, NULL)
+	walk("core", walk_core, AS_ROOT | SLOW, NULL)
 /* clang-format on */
 
 #define WALK_ROW(name_, go_, flags_, uffd_) { "walk-" name_, go_, flags_, uffd_ },
@@ -815,12 +828,26 @@ static int watch(pid_t pid)
 			printf("# %s mapping: does not end: %s; 3 s after SIGKILL it is %s\n",
 			       touched ? "touched" : "fresh", watched->doing,
 			       waitpid(pid, &status, WNOHANG) ? "gone" : "still there");
+			if (watched->sequence.n)
+				walk_print(&watched->sequence);
 			fflush(stdout);
 			_exit(1);
 		}
 		usleep(1000);
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void watch_prepare(void)
+{
+	if (watched)
+		return;
+	watched = mmap(NULL, sizeof(*watched), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	CHECK(watched != MAP_FAILED);
+	if (mkdir(DIR_AT, 0777) && errno != EEXIST)
+		CHECK(!"mkdir");
+	CHECK(!chmod(DIR_AT, 0777));
 }
 
 static void t_walk(void)
@@ -831,12 +858,7 @@ static void t_walk(void)
 
 	while (strcmp(walk->name, rig.test))
 		walk++;
-	watched = mmap(NULL, sizeof(*watched), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		       -1, 0);
-	CHECK(watched != MAP_FAILED);
-	if (mkdir(DIR_AT, 0777) && errno != EEXIST)
-		CHECK(!"mkdir");
-	CHECK(!chmod(DIR_AT, 0777));
+	watch_prepare();
 	for (i = 0; i < 2; i++) {
 		/* Touched first: what a walk does to entries must show before other failures. */
 		touched = !i;
@@ -857,6 +879,156 @@ static void t_walk(void)
 		/* The lock of the directory that the getdents held. */
 		CHECK(!mkdir(DIR_AT "/new", 0777) && !rmdir(DIR_AT "/new"));
 	}
+}
+
+/* A sequence of ways */
+
+const unsigned int nr_walks = ARRAY_SIZE(walks);
+
+const char *walk_name(unsigned int way)
+{
+	return walks[way].name + strlen("walk-");
+}
+
+bool walk_is_slow(unsigned int way)
+{
+	return walks[way].flags & SLOW;
+}
+
+/* Root takes some steps, an unprivileged user the others; the real user stays root. */
+static void become(bool root)
+{
+	CHECK(!setresuid((uid_t)-1, 0, (uid_t)-1));
+	CHECK(!setresgid((gid_t)-1, root ? 0 : 65534, (gid_t)-1));
+	CHECK(root || !setresuid((uid_t)-1, 65534, (uid_t)-1));
+	CHECK(!prctl(PR_SET_DUMPABLE, 1));
+}
+
+/* A failed check ends the step, and the next one follows. */
+static void take_step(const struct walk *walk)
+{
+	sigjmp_buf jmp;
+
+	become(walk->flags & AS_ROOT);
+	doing(walk->name);
+	if (!sigsetjmp(jmp, 1)) {
+		check_jmp = &jmp;
+		if (walk->uffd)
+			uffd_steps(walk->uffd);
+		else
+			walk->go();
+	}
+	check_jmp = NULL;
+}
+
+/* Whether an entry at a place that the mapping had maps memory of the BAR. */
+static bool entry_stays(const struct provider_info *info)
+{
+	struct provider_pte entry;
+	unsigned int i;
+	uint64_t phys;
+	size_t off;
+
+	for (i = 0; i < nr_places; i++) {
+		for (off = 0; off < SIZE; off += GPU_PAGE) {
+			entry = read_pte(prov, places[i] + off);
+			phys = entry.pte & 0xffffffffff000ULL;
+			if (entry.level && pte_maps(entry.pte) && phys >= info->bar_phys &&
+			    phys < info->bar_phys + info->bar_size) {
+				printf("# entry 0x%llx at 0x%zx of place %u\n",
+				       (unsigned long long)entry.pte, off, i);
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* As use(), where any step may have taken rights from the mapping or left a marker. */
+static void use_any(bool freed)
+{
+	struct provider_info info = gpu_info(prov);
+	int sig;
+
+	become(false);
+	doing("a read");
+	same_at(0, "the steps");
+	doing("a write");
+	try_write(map_at + WINDOW, byte_at(WINDOW));
+	doing("read(2) into the mapping");
+	kernel_reads(2 * WINDOW, false);
+	doing("getdents(2) into the mapping");
+	kernel_lists(3 * WINDOW);
+	doing("POPULATE");
+	sig = populate(drv, handle);
+	CHECK(!sig || sig == -EINVAL);
+	same("POPULATE");
+	doing(freed ? "free" : "unpin");
+	CHECK_EQ(freed ? gpu_free(prov, memory) : unpin(drv, handle), 0);
+	CHECK(!entry_stays(&info));
+	doing("an access after it");
+	sig = try_read(map_at);
+	CHECK(sig == SIGBUS || sig == SIGSEGV);
+	kernel_reads(4 * WINDOW, true);
+	CHECK(!entry_stays(&info));
+}
+
+void walk_print(const struct walk_sequence *sequence)
+{
+	unsigned int i;
+
+	printf("# on a %s mapping, then %s:", sequence->touched ? "touched" : "fresh",
+	       sequence->freed ? "a free" : "an unpin");
+	for (i = 0; i < sequence->n; i++)
+		printf(" %s", walk_name(sequence->steps[i]));
+	printf("\n");
+	fflush(stdout);
+}
+
+static void take_steps(const struct walk_sequence *sequence, const struct walk_hooks *hooks)
+{
+	unsigned int i;
+
+	begin();
+	may_fault = true;
+	if (hooks)
+		hooks->begin();
+	for (i = 0; i < sequence->n; i++) {
+		if (hooks)
+			hooks->step_begins();
+		take_step(&walks[sequence->steps[i]]);
+		if (hooks)
+			hooks->step_ended();
+	}
+	use_any(sequence->freed);
+}
+
+int walk_sequence(const struct walk_sequence *sequence, const struct walk_hooks *hooks,
+		  bool *lacking)
+{
+	pid_t pid;
+	int code;
+
+	watch_prepare();
+	watched->skipped[0] = 0;
+	watched->sequence = *sequence;
+	touched = sequence->touched;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		take_steps(sequence, hooks);
+		fflush(stdout);
+		_exit(0);
+	}
+	code = watch(pid);
+	if (code) {
+		printf("# exit code %d: %s\n", code, watched->doing);
+		walk_print(sequence);
+	}
+	*lacking = watched->skipped[0];
+	/* The lock of the directory that the getdents held. */
+	CHECK(!mkdir(DIR_AT "/new", 0777) && !rmdir(DIR_AT "/new"));
+	return code;
 }
 
 const struct test tests_walk[] = { WALKS(TEST_ROW){ NULL, NULL, 0, 0, 0 } };
