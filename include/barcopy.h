@@ -257,11 +257,12 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 /**
  * A put that does not wait, for the last word of a message that the other side acknowledges. Where
  * the CPU has a store that leaves at once (MOVDIRI; write-combined mappings), the call is that
- * store without a fence: some 10 ns instead of 140. Elsewhere it is barcopy_put32().
+ * store without a fence: some 10 ns instead of 140. Elsewhere a fence drives the store out.
  *
  * Promised: the word is stored whole. It follows every earlier copy and put of this thread through
  * write-combined mappings, except vectored copies with BARCOPY_COPY_NO_FENCE and other posts. It
- * leaves the CPU without a further call. Not promised: that it has left when the call returns; any
+ * leaves the CPU without a further call (arm64: a data gathering hint, DGH, and a DSB OSHST stand
+ * behind it). Not promised: that it has left when the call returns; any
  * order with later stores of this thread, to this mapping or elsewhere, a second post included. A
  * later copy, put or barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) restores the order. The caller must
  * see the other side's answer before it reuses memory that the other side reads after the word.

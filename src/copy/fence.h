@@ -41,6 +41,22 @@
  *    for another, which before_read allows for.
  *  - "Requirements for single-copy atomicity": aligned words of up to 8 bytes, in every type.
  *
+ * What other code has in these places, compared 2026-11-23: Linux arch/{x86,arm64}/include/asm/
+ * barrier.h (and dgh() of __iowrite64_copy() in arm64's io.h), rdma-core util/udma_barrier.h, and
+ * GDRCopy 2.6 src/gdrapi.c, which has one fence behind a copy, read or write:
+ *
+ *   arm64         here       Linux               rdma-core             GDRCopy
+ *   before_read   DMB OSH    __dma_mb() DMB OSH  -                     -
+ *   after_read    DMB OSHLD  __dma_rmb() same    from_device same      DMB ST; DMB SY where a
+ *   after_write   DMB OSHST  __dma_wmb() same    to_device same          process has mappings of
+ *   push          DSB OSHST  __wmb() DSB ST      flush_writes DSB ST     several types
+ *   gathered      DGH        dgh() same          -                     -
+ *   read_done     DSB OSHLD  __rmb() DSB LD      -                     -
+ *   x86, WC
+ *   before_read   MFENCE     __mb() same         -                     -
+ *   after_read    LFENCE     __rmb() same        from_device same      SFENCE; MFENCE where a
+ *   after_write   SFENCE     __wmb() same        flush_writes same       process has ... types
+ *
  * No barrier here decides what a kernel that already runs on the GPU sees: only work submission and
  * synchronisation order the GPU's own view [GUIDE].
  */
@@ -122,6 +138,19 @@ GDRI_FENCE(gdri_fence_after_read, gdri_fence_wanted, "lfence", "dmb oshld")
  */
 GDRI_FENCE(gdri_fence_between_reads, gdri_fence_wanted, "mfence", "dmb oshld")
 
+/* Before a poll: on arm64 only the first one may have older stores of the caller before it. */
+static inline void gdri_fence_before_poll(gdr_mapping_type_t type, int first)
+{
+#if defined(__aarch64__)
+	if (!first) {
+		gdri_fence_between_reads(type);
+		return;
+	}
+#endif
+	(void)first;
+	gdri_fence_before_read(type);
+}
+
 /*
  * After writing the mapping; also between two groups of writes.
  *
@@ -147,14 +176,25 @@ GDRI_FENCE(gdri_fence_between_reads, gdri_fence_wanted, "mfence", "dmb oshld")
 GDRI_FENCE(gdri_fence_after_write, gdri_fence_wanted, "sfence", "dmb oshst")
 
 /*
+ * Behind a word that the other side waits for: the data gathering hint. No later store is merged with
+ * those before it, so a write buffer has nothing to wait for (Linux, dgh()). A hint promises nothing,
+ * and a CPU without FEAT_DGH does nothing. On x86 the fence behind the word does it.
+ */
+#if defined(__aarch64__)
+GDRI_FENCE(gdri_fence_gathered, gdri_fence_wanted, "", "hint #6")
+#else
+#define gdri_fence_gathered(type) (void)(type)
+#endif
+
+/*
  * Behind a store that has to leave this CPU now, with no later store that would drive it out. The
  * manuals promise no time after which a line buffer, even a full one, is emptied.
  *
  * x86, WC: SFENCE, which drains the line buffers.
  * x86, CACHING: nothing. A store buffer empties by itself, and caches are coherent.
- * arm64: DSB OSHST, which waits for the stores; a DMB would only order them.
+ * arm64: the hint above, and DSB OSHST, which waits for the stores; a DMB would only order them.
  */
-GDRI_FENCE(gdri_fence_push, gdri_fence_wanted, "sfence", "dsb oshst")
+GDRI_FENCE(gdri_fence_push, gdri_fence_wanted, "sfence", "hint #6\n\tdsb oshst")
 
 /*
  * Everything: every older load and store before every younger one, of any memory type, on every

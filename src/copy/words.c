@@ -75,6 +75,7 @@ void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 	{                                                                                        \
 		gdri_compiler_barrier();                                                         \
 		gdri_store##bits(map, value);                                                    \
+		gdri_fence_gathered(plan->fences);                                               \
 		gdri_fence_after_write(plan->fences);                                            \
 	}                                                                                        \
 	uint##bits##_t gdri_get##bits(const struct gdri_copy_plan *plan, const void *map)        \
@@ -110,7 +111,16 @@ void gdri_post_line(const struct gdri_copy_plan *plan, void *map, const void *li
 		return;
 	}
 	gdri_compiler_barrier();
+#if defined(__aarch64__)
+	uint64_t w[GDRI_LINE / sizeof(uint64_t)];
+
+	GDRI_UNROLL
+	for (size_t i = 0; i < GDRI_LINE / sizeof(uint64_t); i++)
+		w[i] = gdri_any64(s + i * sizeof(uint64_t));
+	gdri_store_line(d, w, false);
+#else
 	gdri_store_exact(d, s, GDRI_LINE - sizeof(uint64_t));
+#endif
 	gdri_fence_after_write(plan->fences);
 	gdri_post64(plan, d + GDRI_LINE - sizeof(uint64_t),
 		    gdri_any64(s + GDRI_LINE - sizeof(uint64_t)));
@@ -142,8 +152,9 @@ int gdri_wait(const struct gdri_copy_plan *plan, const void *map, size_t size, b
 		for (unsigned int i = 0; i < polls; i++) {
 			uint64_t word;
 
-			gdri_fence_before_read(plan->fences);
-			*last = word = size == sizeof(uint32_t) ? gdri_load32(map) : gdri_load64(map);
+			gdri_fence_before_poll(plan->fences, first && !i);
+			*last = word =
+				size == sizeof(uint32_t) ? gdri_load32(map) : gdri_load64(map);
 			if (holds(cmp, word, value)) {
 				gdri_fence_after_read(plan->fences);
 				return 0;

@@ -121,8 +121,7 @@ static inline void put_line(struct gdri_queue *q, const uint8_t *p, uint64_t hea
 	if (q->direct)
 		gdri_direct_line(to, w);
 	else
-		for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
-			gdri_store64(to + 8 * i, w[i]);
+		gdri_store_line(to, w, true);
 }
 
 /* Keeps one line free for gdri_queue_stop(). */

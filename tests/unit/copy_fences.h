@@ -26,6 +26,7 @@
 #define BEFORE_READ   "m"
 #define AFTER_READ    "l"
 #define BETWEEN_READS "m"
+#define GATHERED      ""
 #define AFTER_WRITE   "s"
 #define PUSH	      "s"
 #define FULL	      "m"
@@ -33,12 +34,13 @@
 #define HOST_READ     ""
 #define CACHED_FENCES 0 /* total store order */
 #elif defined(__aarch64__)
-/* f DMB OSH, d DMB OSHLD, s DMB OSHST, D DSB OSHLD, S DSB OSHST */
+/* f DMB OSH, d DMB OSHLD, s DMB OSHST, D DSB OSHLD, S DSB OSHST, g DGH */
 #define BEFORE_READ   "f"
 #define AFTER_READ    "d"
 #define BETWEEN_READS "d"
+#define GATHERED      "g"
 #define AFTER_WRITE   "s"
-#define PUSH	      "S"
+#define PUSH	      "gS"
 #define FULL	      "f"
 #define READ_DONE     "D"
 #define HOST_READ     "d"
@@ -143,8 +145,8 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	/* A posted word has none where its store needs none; elsewhere one drives it out. */
 	FENCES_ARE(plan, gdri_post32(plan, map, 1), 0, 4, plan->posts ? "w" : "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_post64(plan, map, 1), 0, 8, plan->posts ? "w" : "w" PUSH, "w");
-	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" AFTER_WRITE, "w");
-	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_put32(plan, map, 1), 0, 4, "w" GATHERED AFTER_WRITE, "w");
+	FENCES_ARE(plan, gdri_put64(plan, map, 1), 0, 8, "w" GATHERED AFTER_WRITE, "w");
 	/* A line in pieces: the last word is stored behind all others and the first barrier. */
 	round++;
 	for (size_t i = 0; i < sizeof(line); i++)
@@ -164,18 +166,22 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 	FENCES_ARE(plan, gdri_get64(plan, map), 0, 8, BEFORE_READ "r" AFTER_READ, "r");
 	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 1, 0, &(uint64_t){ 0 }), 0, 4,
 		   BEFORE_READ "r" AFTER_READ, "r");
-	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX, &(uint64_t){ 0 }), 0, 8,
-		   BEFORE_READ "r" AFTER_READ, "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_GE, 1, UINT64_MAX, &(uint64_t){ 0 }),
+		   0, 8, BEFORE_READ "r" AFTER_READ, "r");
 	/* A word that comes at the third look; of cached memory there are 64 before the clock. */
 	if (w->set_before && plan->type != GDR_MAPPING_TYPE_CACHING) {
 		w->set_before(3, (uint64_t *)(void *)map, 2);
-		FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 2, UINT64_MAX, &(uint64_t){ 0 }), 0, 4,
-			   BEFORE_READ "r" BEFORE_READ "r" BEFORE_READ "r" AFTER_READ, "r");
+		FENCES_ARE(plan,
+			   gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 2, UINT64_MAX, &(uint64_t){ 0 }),
+			   0, 4, BEFORE_READ "r" BETWEEN_READS "r" BETWEEN_READS "r" AFTER_READ,
+			   "r");
 		gdri_put32(plan, map, 1);
 	}
 	/* Once, and nothing follows what did not hold. */
-	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 4, BEFORE_READ "r", "r");
-	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 8, BEFORE_READ "r", "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 4, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 4,
+		   BEFORE_READ "r", "r");
+	FENCES_ARE(plan, gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 1, 0, &(uint64_t){ 0 }), 0, 8,
+		   BEFORE_READ "r", "r");
 	FENCES_ARE(plan, gdri_flush_word(plan, map), 0, 4, flush, flush);
 #if defined(__x86_64__)
 	if (plan->type == GDR_MAPPING_TYPE_WC)

@@ -154,7 +154,7 @@ static bool do_ls64(ucontext_t *uc, uint32_t insn, size_t at)
 
 /* ---- barriers ------------------------------------------------------------ */
 
-/* "Barriers" in "System instructions": DMB and DSB, by their domain and kind of access. */
+/* "Barriers" in "System instructions": DMB and DSB, by their domain and kind of access; DGH. */
 static const struct {
 	uint32_t word;
 	char letter;
@@ -164,6 +164,7 @@ static const struct {
 	{ 0xd50332bf, 's' }, /* DMB OSHST */
 	{ 0xd503319f, 'D' }, /* DSB OSHLD */
 	{ 0xd503329f, 'S' }, /* DSB OSHST */
+	{ 0xd50320df, 'g' }, /* DGH, HINT #6 */
 };
 #define BARRIERS (sizeof(barriers) / sizeof(barriers[0]))
 
