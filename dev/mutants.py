@@ -305,6 +305,10 @@ class Runner:
                         with self.lock:
                             self.hits.update((f'{x.file} {p}', f'{layer(x.file)} {p}'))
                         return p
+            for p in (p for p in x.programs if '/' in p and not self.make(tree, ['lib']).returncode):
+                if subprocess.run(['bash', f'tests/{p}.sh', 'build', 'build/sim'], cwd=tree, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL).returncode not in (0, 77):
+                    return p
             return '(same)' if self.same(tree) else None
         finally:
             shutil.rmtree(tree, ignore_errors=True)

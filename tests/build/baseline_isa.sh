@@ -68,19 +68,21 @@ for object in $objects; do
 	ok "$kind of ${object#"$out"/}"
 done
 
-while read -r kind file expression; do
-	sed -E "$expression" "src/copy/$file.c" >"$tmp/$file.c"
-	! cmp -s "src/copy/$file.c" "$tmp/$file.c" &&
-		${CC:-gcc} -std=gnu11 -O2 -Iinclude -Isrc -Isrc/copy -c -o "$tmp/$file.o" "$tmp/$file.c" && [ -n "$($kind "$tmp/$file.o")" ]
+while read -r kind source file expression; do
+	rm -rf "$tmp/copy"
+	cp -r src/copy "$tmp/copy"
+	sed -i -E "$expression" "$tmp/copy/$file"
+	! cmp -s "src/copy/$file" "$tmp/copy/$file" &&
+		${CC:-gcc} -std=gnu11 -O2 -Iinclude -Isrc -c -o "$tmp/$source.o" "$tmp/copy/$source.c" && [ -n "$($kind "$tmp/$source.o")" ]
 	ok "found: $expression"
 done <<'END'
-moves moves s/"movntdqa/"movdqa/
-moves moves 0,/"vmovntdqa/s//"vmovdqa64/
-moves moves /_avx2_/,/#include/s/"vmovntdqa/"vmovdqa/
-moves moves 0,/"movdqa/s//"movntdq/
-moves moves /_sse2_/,/#include/s/"movdqa/"movntdq/
-moves moves s/"vmovdqa64/"vmovntdq/
-posts words s/0xf8, 0x3e/0xf8, 0x37/
-posts words s/64, "0x48, "/64, ""/
+moves moves moves.c s/"movntdqa/"movdqa/
+moves moves moves.c 0,/"vmovntdqa/s//"vmovdqa64/
+moves moves moves.c /_avx2_/,/#include/s/"vmovntdqa/"vmovdqa/
+moves moves moves.c 0,/"movdqa/s//"movntdq/
+moves moves moves.c /_sse2_/,/#include/s/"movdqa/"movntdq/
+moves moves moves.c s/"vmovdqa64/"vmovntdq/
+posts words word.h s/0xf8, 0x3e/0xf8, 0x37/
+posts words words.c s/64, "0x48, "/64, ""/
 END
 finish
