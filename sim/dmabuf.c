@@ -229,6 +229,8 @@ static bool take_bar1(const struct sim_piece *pieces, int n)
 	int dev = pieces[0].obj->dev;
 	uint64_t need = 0;
 
+	if (sim.gpu[dev].bar1_static)
+		return true;
 	for (int i = 0; i < n; i++)
 		need += bar1_pages(pieces[i].offset, pieces[i].offset + pieces[i].size);
 	if (need + bar1_at_most[dev] > sim.gpu[dev].bar1_bytes &&

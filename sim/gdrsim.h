@@ -9,6 +9,10 @@
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 32 (1); with 0, cuInit gives NO_DEVICE
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
+ *   GDRSIM_BAR1_STATIC=1       all of a GPU's memory is mapped in its BAR1, if that is as large, and
+ *                              a map takes none of it (kbusGetStaticFbAperture_TU102() of 580)
+ *   GDRSIM_BAR1_REUSE=1        maps of one range of one memory share their place in BAR1
+ *                              (kbusMapFbAperture_GM107() from 580 on, where it is the default)
  *   GDRSIM_ARENA_GIB=n         address space for device memory (256); a small one saves seconds
  *                              under an emulator that records every page
  *

@@ -55,6 +55,7 @@ void sim_gpu(int ordinal, struct sim_gpu *gpu)
 	gpu->pci_device = 0;
 	gpu->mem_bytes = (uint64_t)sim_env("GDRSIM_MEM_MIB", 8192) << 20;
 	gpu->bar1_bytes = (uint64_t)sim_env("GDRSIM_BAR1_MIB", 16384) << 20;
+	gpu->bar1_static = sim_env("GDRSIM_BAR1_STATIC", 0) && gpu->bar1_bytes >= gpu->mem_bytes;
 }
 
 int sim_open_anyway(const char *path, int flags, ...)

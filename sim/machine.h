@@ -16,6 +16,7 @@ struct sim_gpu {
 	int pci_device;
 	uint64_t mem_bytes;
 	uint64_t bar1_bytes;
+	bool bar1_static;
 };
 
 /* fault.c: counts a call; true: it fails with *result. result NULL: it cannot fail. */

@@ -84,14 +84,18 @@ static unsigned long long ask(void *library, const char *name, int ordinal)
 	return used(ordinal);
 }
 
-/* Maps of the stand-in nvidia.ko, if it is preloaded, and of libcuda's dma-bufs. */
-static unsigned long long bar1_used(int ordinal)
+/*
+ * Maps of the stand-in nvidia.ko, if it is preloaded, and of libcuda's dma-bufs; of a static BAR1, the
+ * GPU memory in use (kbusUpdateRusdStatistics()).
+ */
+static unsigned long long bar1_used(int ordinal, bool is_static)
 {
 	void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	unsigned long long used = ask(RTLD_DEFAULT, "gdrsim_rm_bar1_used", ordinal);
 
 	if (cuda) {
-		used += ask(cuda, "gdrsim_dmabuf_bar1", ordinal);
+		used += ask(cuda, is_static ? "gdrsim_device_bytes" : "gdrsim_dmabuf_bar1",
+			    ordinal);
 		dlclose(cuda);
 	}
 	return used;
@@ -106,7 +110,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 		return NVML_ERROR_INVALID_ARGUMENT;
 	sim_gpu(device->ordinal, &gpu);
 	info->bar1Total = gpu.bar1_bytes;
-	info->bar1Used = bar1_used(device->ordinal);
+	info->bar1Used = bar1_used(device->ordinal, gpu.bar1_static);
 	info->bar1Free = info->bar1Total - info->bar1Used;
 	return NVML_SUCCESS;
 }

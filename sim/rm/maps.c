@@ -28,13 +28,38 @@ static bool is_free(int i)
 	return !rm->maps[i].object;
 }
 
+/* reusemappingdbMap(): a live map from 1 to `end` of the same range and kind, which this one shares. */
+static int shared(const struct rm_map *map, int end)
+{
+	const struct rm_object *o = &rm->objects[map->object], *other;
+
+	for (int i = 1; i < end && rm_flag("GDRSIM_BAR1_REUSE", false); i++) {
+		const struct rm_map *m = &rm->maps[i];
+
+		other = &rm->objects[m->object];
+		if (m != map && m->object && other->memory == o->memory &&
+		    other->offset + m->offset == o->offset + map->offset &&
+		    m->length == map->length && !((m->flags ^ map->flags) & NV_MAP_ACCESS) &&
+		    rm->objects[m->device].gpu == rm->objects[map->device].gpu)
+			return i;
+	}
+	return 0;
+}
+
 /* The address that names a map: in BAR1, or coherent (kbusMapCoherentCpuMapping_GH100()). */
 static uint64_t place(const struct rm_map *map, const struct rm_gpu *gpu)
 {
 	bool in_bar1 = rm_flag("GDRSIM_RM_BAR1", !rm_flag("GDRSIM_COHERENT", false));
+	const struct rm_object *o = &rm->objects[map->object];
 	uint64_t base = rm_bar1_base(gpu) << !in_bar1;
 	uint64_t at = rm->next_linear;
+	int other = shared(map, rm->n_maps.top);
 
+	if (gpu->sim.bar1_static)
+		return base +
+		       (rm->memories[o->memory].at + o->offset + map->offset) % gpu->sim.bar1_bytes;
+	if (other)
+		return rm->maps[other].linear & ~(uint64_t)(RM_PAGE - 1);
 	rm->next_linear += map->length;
 	for (int i = 1; i < rm->n_maps.top; i++)
 		if (rm->maps[i].object && rm->maps[i].linear == base + at % gpu->sim.bar1_bytes) {
@@ -55,12 +80,16 @@ static uint64_t bar1_of(const struct rm_map *m)
 static uint64_t bar1_used(int gpu, bool driver)
 {
 	uint64_t used = 0;
+	struct rm_gpu machine;
 
+	rm_gpu(gpu, &machine);
+	if (machine.sim.bar1_static)
+		return 0;
 	for (int i = 1; i < rm->n_maps.top; i++) {
 		const struct rm_object *o = &rm->objects[rm->maps[i].device];
 
 		if (rm->maps[i].object && o->gpu == gpu &&
-		    (driver || !rm->clients[o->client].driver))
+		    (driver || !rm->clients[o->client].driver) && !shared(&rm->maps[i], i))
 			used += bar1_of(&rm->maps[i]);
 	}
 	return used;

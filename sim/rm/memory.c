@@ -40,7 +40,9 @@ static int memory_new(int gpu, int fd, size_t size, void (*release)(void *), voi
 				 .ino = st.st_ino,
 				 .gpu = gpu,
 				 .size = size,
+				 .at = rm->next_memory,
 				 .life = ++rm->life };
+	rm->next_memory += (size + RM_PAGE - 1) & ~(uint64_t)(RM_PAGE - 1);
 	local[at] = (struct local){ m->life, release, arg };
 	return at;
 }

@@ -78,6 +78,7 @@ struct rm_memory {
 	ino_t ino;
 	int gpu;
 	size_t size;
+	uint64_t at; /* in the GPU's memory */
 	unsigned int refs; /* objects, dma-buf handles */
 	unsigned int life; /* changes each time the slot is used */
 };
@@ -98,7 +99,7 @@ struct rm_table {
 struct rm_state {
 	struct rm_table n_files, n_clients, n_objects, n_maps, n_memories, n_exports;
 	uint32_t next_client;
-	uint64_t next_linear;
+	uint64_t next_linear, next_memory;
 	unsigned int life;
 	struct rm_file files[RM_FILES];
 	struct rm_client clients[RM_CLIENTS];

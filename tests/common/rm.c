@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/preload.h"
+#include "common/standin.h"
 
 struct rm_hooks rm_sim;
 
@@ -23,6 +24,15 @@ void rm_start(char **argv)
 	FIND(rm_sim.counts, "gdrsim_rm_counts");
 	FIND(rm_sim.bar1_used, "gdrsim_rm_bar1_used");
 	FIND(rm_sim.stale, "gdrsim_rm_stale");
+}
+
+void rm_assert_bar1(int gpu, uint64_t bytes)
+{
+	uint64_t used = rm_sim.bar1_used(gpu);
+
+	ck_assert_uint_le(used, bytes);
+	if (standin_bar1_counts())
+		ck_assert_uint_eq(used, bytes);
 }
 
 void rm_assert_nothing_left(void)

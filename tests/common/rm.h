@@ -7,6 +7,8 @@
 #ifndef TEST_COMMON_RM_H
 #define TEST_COMMON_RM_H
 
+#include <stdint.h>
+
 #include "sim/rm/gdrsim_rm.h"
 
 struct rm_hooks {
@@ -25,6 +27,12 @@ extern struct rm_hooks rm_sim;
  * impossible. The hooks are found then.
  */
 void rm_start(char **argv);
+
+/*
+ * The GPU's maps take that much BAR1; less where the machine's BAR1 is static or maps share it
+ * (GDRSIM_BAR1_STATIC, GDRSIM_BAR1_REUSE).
+ */
+void rm_assert_bar1(int gpu, uint64_t bytes);
 
 /* Fails the test if the process has anything left that struct gdrsim_rm_counts counts. */
 void rm_assert_nothing_left(void);

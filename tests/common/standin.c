@@ -21,6 +21,18 @@ unsigned long (*standin_contexts)(void);
 			DIE("%s: CUresult %d", #call, (int)r_); \
 	} while (0)
 
+static bool is_set(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text && strcmp(text, "0");
+}
+
+bool standin_bar1_counts(void)
+{
+	return !is_set("GDRSIM_BAR1_STATIC") && !is_set("GDRSIM_BAR1_REUSE");
+}
+
 static void *symbol(void *lib, const char *name)
 {
 	void *p = dlsym(lib, name);

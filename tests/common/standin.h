@@ -74,6 +74,8 @@ struct standin_hooks {
 };
 extern struct standin_hooks cuda_hooks;
 extern unsigned long long (*standin_device_bytes)(int device);
+/* Each map takes its pages of BAR1: GDRSIM_BAR1_STATIC and GDRSIM_BAR1_REUSE are not set. */
+bool standin_bar1_counts(void);
 extern unsigned long (*standin_contexts)(void);
 
 /* Loads libcuda, which must be the stand-in; the table is filled. Not cuInit. */

@@ -474,7 +474,7 @@ static void maps(void)
 
 		ck_assert_msg(status == calls[i].status, "map %zu: 0x%x", i, status);
 	}
-	ck_assert_uint_eq(rm_sim.bar1_used(0), PAGES);
+	rm_assert_bar1(0, PAGES);
 	setenv("GDRSIM_RM_PROTECTED", "1", 1);
 	IS(0x56u, map(&u, (struct rm_map){ .object = dup, .length = 4096, .fd = fd }, &address));
 	/*
@@ -485,6 +485,62 @@ static void maps(void)
 	user_end(&v);
 	user_end(&u);
 	rm_assert_nothing_left();
+}
+
+/* Places in BAR1 of maps of one memory: a range, it again, a larger one that begins with it, its second page. */
+static const struct {
+	const char *set; /* GDRSIM_BAR1_... */
+	bool again; /* the same range has the same place */
+	int64_t next; /* of the second page from the first; 0: anywhere */
+	uint64_t used;
+} bar1s[] = {
+	{ "", false, 0, 5 * PAGES },
+	{ "REUSE", true, 0, 4 * PAGES },
+	{ "STATIC", true, PAGES, 0 },
+};
+
+static void bar1(void)
+{
+	const struct {
+		uint64_t offset, length;
+	} maps[] = {
+		{ PAGES, PAGES },
+		{ PAGES, PAGES },
+		{ PAGES, 2 * PAGES },
+		{ 2 * PAGES, PAGES },
+	};
+	uint64_t at[COUNT(maps)];
+	char name[32];
+	rm_handle dup;
+	struct user u;
+	CUdeviceptr a;
+
+	unsetenv("GDRSIM_BAR1_REUSE");
+	unsetenv("GDRSIM_BAR1_STATIC");
+	snprintf(name, sizeof(name), "GDRSIM_BAR1_%s", bar1s[unit_row].set);
+	setenv(name, "1", 1);
+	standin_start();
+	user_start(&u, 0);
+	dup = duplicate_of_new(&u, 4 * MIB, &a);
+	for (size_t i = 0; i < COUNT(maps); i++)
+		IS(0u, map(&u,
+			   (struct rm_map){ .object = dup,
+					    .offset = maps[i].offset,
+					    .length = maps[i].length,
+					    .fd = open_node(u.minor) },
+			   &at[i]));
+	ck_assert_int_eq(at[0] == at[1], bar1s[unit_row].again);
+	ck_assert_int_eq(at[0] == at[2], bar1s[unit_row].next != 0);
+	if (bar1s[unit_row].next)
+		ck_assert_int_eq((int64_t)(at[3] - at[0]), bar1s[unit_row].next);
+	ck_assert_uint_eq(rm_sim.bar1_used(0), bar1s[unit_row].used);
+	IS(0u, unmap(&u, dup, at[0]));
+	ck_assert_uint_eq(rm_sim.bar1_used(0), bar1s[unit_row].used ? 4 * PAGES : 0);
+	IS(0u, unmap(&u, dup, at[1]));
+	IS(0u, unmap(&u, dup, at[2]));
+	IS(0u, unmap(&u, dup, at[3]));
+	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
+	user_end(&u);
 }
 
 static void mmaps(void)
@@ -679,6 +735,7 @@ static const struct unit_test tests[] = {
 	{ "devices", devices, "GDRSIM_DEVICES=2" },
 	{ "duplicates", duplicates, "" },
 	{ "maps", maps, "GDRSIM_DEVICES=2" },
+	{ "BAR1", bar1, "", .rows = COUNT(bar1s) },
 	{ "mmap of a map", mmaps, "" },
 	{ "registered files", registered, "" },
 	{ "exports", exports, "GDRSIM_DEVICES=2" },

@@ -967,7 +967,8 @@ static void destroyed_twice(void)
 static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
-	{ "unmapped beside other calls", unmapped_beside_other_calls, "GDRSIM_BAR1_MIB=24", .rows = 4 },
+	{ "unmapped beside other calls", unmapped_beside_other_calls,
+	  "GDRSIM_BAR1_MIB=24 GDRSIM_BAR1_REUSE=0", .rows = 4 },
 	{ "huge ranges", huge_ranges, "" },
 	{ "one question for a miss", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },

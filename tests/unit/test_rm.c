@@ -148,7 +148,7 @@ static void pool_takes_no_more(void)
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);
 	ck_assert_uint_eq(c.maps, 1);
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
+	rm_assert_bar1(0, 64 * KIB);
 	rm_look("64 KiB of 90 MiB", &u);
 	rm_use_close(&u);
 }
@@ -161,19 +161,19 @@ static void bar1(void)
 	CUdeviceptr p = standin_alloc(8 * MIB);
 
 	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &u[0].h));
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 0); /* the trial has none left, the pin none yet */
+	rm_assert_bar1(0, 0); /* the trial has none left, the pin none yet */
 	OK(gdr_unpin_buffer(rm_g, u[0].h));
 	OK(rm_use_open(&u[0], p + 3 * MIB, 64 * KIB, 0));
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 64 * KIB);
+	rm_assert_bar1(0, 64 * KIB);
 	OK(rm_use_open(&u[1], p + 3 * MIB + 1, 4, 0));
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 2 * 64 * KIB);
+	rm_assert_bar1(0, 2 * 64 * KIB);
 	OK(rm_use_open(&u[2], p + 5 * MIB - 4, 8, 0));
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 4 * 64 * KIB);
+	rm_assert_bar1(0, 4 * 64 * KIB);
 	for (int i = 2; i >= 0; i--)
 		rm_look("several maps of one object", &u[i]);
 	for (int i = 0; i < 3; i++)
 		rm_use_close(&u[i]);
-	ck_assert_uint_eq(rm_sim.bar1_used(0), 0);
+	rm_assert_bar1(0, 0);
 }
 
 /* A part of a pin may be mapped, again and again. */
@@ -266,6 +266,8 @@ static const struct unit_test tests[] = {
 	  DRIVER("515.105.01") " LD_LIBRARY_PATH=$SIM/now" },
 	{ "the slot is of the other type", several_calls, "LD_LIBRARY_PATH=$SIM/noplt" },
 	{ "BAR1", bar1, "" },
+	{ "static BAR1", bar1, "GDRSIM_BAR1_STATIC=1" },
+	{ "BAR1, maps that share", bar1, "GDRSIM_BAR1_REUSE=1" },
 	{ "parts of a pin", parts_of_a_pin, "" },
 	{ "read-only", read_only, "" },
 	{ "closed as it is", closed_as_it_is, "" },

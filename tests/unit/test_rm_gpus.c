@@ -31,7 +31,7 @@ static void each_serves(void)
 		OK(rm_use_open(&u, p[i], 4 * MIB, 0));
 		HANDLE_HAS(rm_g, u.h, DEVICE, (uint64_t)i);
 		for (int other = 0; other < gpus; other++)
-			ck_assert_uint_eq(rm_sim.bar1_used(other), other == i ? 4 * MIB : 0);
+			rm_assert_bar1(other, other == i ? 4 * MIB : 0);
 		CU(cuda.cuCtxSetCurrent(standin_primary(i)));
 		rm_look("memory of one of several GPUs", &u);
 		rm_use_close(&u);
@@ -50,7 +50,7 @@ static void together(void)
 	for (int i = 0; i < MAX_GPUS; i++) {
 		CU(cuda.cuCtxSetCurrent(standin_primary(i)));
 		rm_look("several GPUs at once", &u[i]);
-		ck_assert_uint_eq(rm_sim.bar1_used(i), 2 * MIB);
+		rm_assert_bar1(i, 2 * MIB);
 	}
 	for (int i = 0; i < MAX_GPUS; i++)
 		rm_use_close(&u[i]);
