@@ -2,7 +2,7 @@
 /*
  * Queues between the CPU and kernels that run in the stand-in: every size, full and empty rings,
  * two threads, and the life of a queue. Laps and bulk data are in tests/gpu/test_queue.c, every
- * interleaving of the protocol in test_queue_model.c, forked children in test_api.c.
+ * interleaving of the protocol in test_queue_explorer.c, forked children in test_api.c.
  */
 #include <pthread.h>
 #include <sched.h>
