@@ -22,7 +22,9 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 		return gdri_fail(ENOMEM, "no memory for the allocations of a region");
 	parts[region->part_count++] = (struct gdri_part){ .start = m->base,
 							  .end = m->base + m->size,
-							  .id = m->buffer_id };
+							  .id = m->buffer_id,
+							  .context = m->context,
+							  .device = m->device };
 	region->parts = parts;
 	return 0;
 }
@@ -70,14 +72,19 @@ static uint64_t first_of(const struct gdri_region *region, const struct gdri_par
 	return part->start > region->low ? part->start : region->low;
 }
 
-void gdri_parts_set_sync_memops(struct gdri_region *region)
+void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified)
 {
 	for (size_t i = 0; i < region->part_count; i++) {
 		struct gdri_part *part = &region->parts[i];
-		struct gdri_memory m;
+		const struct gdri_memory m = {
+			.kind = region->host ? GDRI_MEMORY_HOST : GDRI_MEMORY_DEVICE,
+			.context = part->context,
+			.device = part->device,
+			.known = first_of(region, part),
+		};
 
 		/* Freed meanwhile; the others may exist. */
-		if (!describe(first_of(region, part), 1, &m) || m.buffer_id != part->id)
+		if (!verified && !gdri_cuda_has_buffer_id(m.known, part->id))
 			continue;
 		part->sync_memops = gdri_cuda_sync_memops(&m);
 		/* CUDA refuses it for VMM memory, and then for all chunks. */

@@ -19,6 +19,8 @@
 /* An allocation, or VMM chunk, that a region reaches into. Constant once it can be found. */
 struct gdri_part {
 	uint64_t start, end, id;
+	void *context; /* CUcontext and device of the allocation */
+	int device;
 	bool sync_memops; /* SYNC_MEMOPS is in force */
 	struct gdri_part *next; /* of the late ones */
 };
@@ -58,7 +60,8 @@ bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, 
  * describes an address of the range, or is all zeroes.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
-void gdri_parts_set_sync_memops(struct gdri_region *region);
+/* verified: just now, with the pin made. Otherwise each part is, by its ID: it may have been freed. */
+void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified);
 void gdri_region_free_parts(struct gdri_region *region);
 
 #endif

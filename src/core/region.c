@@ -101,7 +101,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 		}
 		if (!verified || gdri_region_is_intact(region)) {
 			if (region->sync)
-				gdri_parts_set_sync_memops(region);
+				gdri_parts_set_sync_memops(region, verified);
 			return 0;
 		}
 		gdri_region_close(region);

@@ -130,8 +130,7 @@ static void *other_calls(void *arg)
 	rc = rc ?: barcopy_cache_put(beside.cache, &r);
 	rc = rc ?: barcopy_cache_trim(beside.cache, UINT64_MAX);
 	rc = rc ?: gdr_pin_buffer_v2(beside.other, beside.memory, 12 * CHUNK, 0, &h);
-	atomic_store(&beside.went_on,
-		     !rc && gdr_map(beside.other, h, &va, 12 * CHUNK) == ENOMEM);
+	atomic_store(&beside.went_on, !rc && gdr_map(beside.other, h, &va, 12 * CHUNK) == ENOMEM);
 	return arg;
 }
 
@@ -207,21 +206,35 @@ static void huge_ranges(void)
 	ck_assert(is_cached(cache, d));
 }
 
-/* A miss asks CUDA about its allocation twice: before the pin, and for SYNC_MEMOPS. */
+/*
+ * CUDA describes the allocation of a miss or a pin once, before the pin; after it one attribute, the
+ * buffer ID, shows that the memory is still the same.
+ */
 static void one_question(void)
 {
-	unsigned long (*calls)(const char *);
-	unsigned long asked, ranges;
-	barcopy_cache_t cache;
+	static const char *const names[] = { "cuPointerGetAttributes", "cuMemGetAddressRange_v2",
+					     "cuPointerGetAttribute", "cuPointerSetAttribute" };
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	unsigned long before[COUNT(names)];
+	gdr_mh_t h;
 
-	calls = cuda_hooks.calls;
-	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	get_and_put(cache, standin_alloc(4 * CHUNK));
-	asked = calls("cuPointerGetAttributes");
-	ranges = calls("cuMemGetAddressRange_v2");
-	get_and_put(cache, standin_alloc(4 * CHUNK));
-	ck_assert_uint_eq(calls("cuPointerGetAttributes") - asked, 2);
-	ck_assert_uint_eq(calls("cuMemGetAddressRange_v2") - ranges, 2);
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr d = standin_alloc(4 * CHUNK);
+
+		for (size_t k = 0; k < COUNT(names); k++)
+			before[k] = cuda_hooks.calls(names[k]);
+		if (i)
+			OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
+		else
+			get_and_put(cache, d);
+		/* A miss sweeps besides, one region here. */
+		for (size_t k = 0; k < COUNT(names); k++)
+			ck_assert_msg(cuda_hooks.calls(names[k]) - before[k] ==
+					      1ul + (!i && k == 2),
+				      "%s: %lu", names[k], cuda_hooks.calls(names[k]) - before[k]);
+		ck_assert_int_eq(standin_sync_memops(d), 1);
+	}
 }
 
 /* The flag leaves the allocation's attribute as it is; any use without the flag sets it. */
@@ -519,7 +532,8 @@ static void no_memory_left(void)
 	get_and_put(cache, freed);
 	vmm_delete(freed, 1);
 	for (int i = 0; i < 2; i++)
-		FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
+		FAILS(ENOMEM,
+		      barcopy_mem_alloc(g, 0, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
 	ck_assert_uint_eq(cache_stats(cache).regions, 4);
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
@@ -970,7 +984,7 @@ static const struct unit_test tests[] = {
 	{ "unmapped beside other calls", unmapped_beside_other_calls,
 	  "GDRSIM_BAR1_MIB=24 GDRSIM_BAR1_REUSE=0", .rows = 4 },
 	{ "huge ranges", huge_ranges, "" },
-	{ "one question for a miss", one_question, "" },
+	{ "one question", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },

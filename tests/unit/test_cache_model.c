@@ -448,7 +448,8 @@ static uint64_t whole_pages(uint64_t addr, uint64_t *base)
 /* What a range in use may keep pinned: twice what it touches, and small allocations at its ends. */
 static uint64_t most_pages(uint64_t low, uint64_t high)
 {
-	uint64_t base[2], first = whole_pages(low, &base[0]), last = whole_pages(high - 1, &base[1]);
+	uint64_t base[2], first = whole_pages(low, &base[0]),
+			  last = whole_pages(high - 1, &base[1]);
 
 	return 2 * pages_of(low, high) + first + (base[0] == base[1] ? 0 : last);
 }
@@ -492,8 +493,9 @@ static void bounded(void)
 			most -= most_pages(u->at, u->at + u->size);
 			*u = use[--count];
 		}
-		ck_assert_msg(bar_used(0) - before <= most * PAGE, "step %d, %u in use: %lu pages, not %lu",
-			      i, count, (bar_used(0) - before) / PAGE, most);
+		ck_assert_msg(bar_used(0) - before <= most * PAGE,
+			      "step %d, %u in use: %lu pages, not %lu", i, count,
+			      (bar_used(0) - before) / PAGE, most);
 	}
 	while (count--)
 		OK(cache ? barcopy_cache_put(cache, &use[count].r)

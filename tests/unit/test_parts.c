@@ -105,7 +105,7 @@ static void sync_memops(void)
 	ck_assert_uint_eq(r.part_count, 2);
 	CU(cuda.cuMemFree_v2(addr[1]));
 	ck_assert_uint_eq(standin_alloc(size[1]), addr[1]);
-	gdri_parts_set_sync_memops(&r);
+	gdri_parts_set_sync_memops(&r, false);
 	ck_assert_int_eq(standin_sync_memops(addr[0]), 1);
 	ck_assert_int_eq(standin_sync_memops(addr[1]), 0);
 	ck_assert(gdri_region_sync_memops(&r, addr[0], addr[0] + size[0]));
