@@ -96,7 +96,7 @@ struct gdri_backend {
 	/* Can it serve anything here? Cheap, without a trial map. */
 	int (*open)(void **state);
 	/*
-	 * Asked after open() where this backend alone decides gdr_open(): can it serve ordinary
+	 * Called by gdr_open() if no other backend opened: can it serve ordinary
 	 * device memory, as far as is known without CUDA, which it leaves alone? NULL: yes.
 	 */
 	int (*decide)(void);

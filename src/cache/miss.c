@@ -137,7 +137,7 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 
 	if (rc)
 		return rc;
-	/* An invalidation that began before the pages were entered may have passed them. */
+	/* An invalidation that began before the pages were in the table may not have seen them. */
 	e->alone = atomic_fetch_add(&cache->begun, 0) != begun || atomic_load(&cache->invalidating);
 	rc = gdri_region_open(&e->region, &cache->ctx->backends, &request, cache->flags);
 	if (rc)
@@ -149,7 +149,7 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 
 /*
  * Pins [low, high), or else the range alone: the memory around it may be too much, or of another
- * kind. Where both are short of room, idle regions give way.
+ * kind. If both fail for lack of room, evict idle regions and retry.
  */
 static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			   const struct gdri_memory *m, uint64_t low, uint64_t high)
@@ -238,7 +238,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_cache_unplace_locked(cache, e);
 	else
 		gdri_cache_claim_locked(cache, e);
-	/* It fails for a doomed entry, which the unlock works off and counts. */
+	/* Fails if the entry is DOOMED: gdri_cache_unlock() then releases and counts it. */
 	if (r->part_count == 1 && r->parts->end - r->parts->start <= e->whole_max)
 		live |= GDRI_CACHE_WHOLE;
 	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : live))
@@ -247,7 +247,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return 0;
 }
 
-/* Gives an entry back for which nothing is pinned. If an invalidation met it, the unlock does. */
+/* Frees an entry that was never pinned; if it is DOOMED, gdri_cache_unlock() frees it. */
 static void drop_entry_locked(struct gdri_entry *e)
 {
 	uint32_t s = GDRI_CACHE_NEW | 1;
