@@ -36,6 +36,13 @@ PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run docs/browser
 
+# Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
+wanted = $(strip $(if $(filter-out $(foreach c,* ? [,$(if $(findstring $c,$(TESTS)),$(TESTS))),$(TESTS)),$(foreach s,$(1), \
+	$(if $(strip $(foreach p,$(TESTS),$(findstring $p,$(basename $s)))),$s)),$(1)))
+# What a build makes: $(call goals,DIRECTORY OF THE BUILD,ITS STEPS): the stand-ins and programs, all if it is all.
+goals = $(if $(filter $(words $(2)),$(words $(call wanted,$(2)))),build-tests,sim \
+	$(patsubst %.program,$(1)/tests/%,$(notdir $(call wanted,$(2)))))
+
 # ---- check -----------------------------------------------------------------------------------------
 
 .PHONY: check check-ci check-full check-clients check-fresh check-kernel build-tests
@@ -49,7 +56,7 @@ report = @tests/report $(RESULTS)
 check:
 	@scripts/deps.sh check
 	$(begin)
-	$(call run,asan.programs native.programs $(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script) clang.syntax)
+	$(call run,asan.programs native.programs $(call wanted,$(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script)) clang.syntax)
 	@export O=$(out); tests/kernel/run.sh stamped; case $$? in \
 		1) $(JOB_LONG) kernel/6.1 tests/kernel/run.sh quick_6.1 ;; \
 		2) echo 'The driver was not booted: make check-kernel' ;; esac
@@ -87,20 +94,29 @@ check-kernel:
 
 # ---- programs --------------------------------------------------------------------------------------
 
+ASAN_STEPS := $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS)))
+NATIVE_STEPS := $(NATIVE_PROGRAMS:%=native/%.program)
+TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
+LONG_STEPS := $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
+VALGRIND_STEPS := $(PROGRAMS:%=valgrind/%.program)
+# A script may use any of the programs and tools.
+SCRIPT_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS) $(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
+
 native.build:
-	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror build-tests
+	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror \
+		$(if $(call wanted,$(SCRIPT_STEPS)),build-tests,$(call goals,$(out),$(NATIVE_STEPS) $(LONG_STEPS) $(VALGRIND_STEPS)))
 asan.build:
 	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
-		SANITIZE=address,undefined CFLAGS='-O1 -g' build-tests
+		SANITIZE=address,undefined CFLAGS='-O1 -g' $(call goals,$(out)/asan,$(ASAN_STEPS))
 tsan.build:
-	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan \
-		SANITIZE=thread CFLAGS='-O1 -g' lib sim $(THREAD_PROGRAMS:%=$(out)/tsan/tests/%)
+	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan SANITIZE=thread CFLAGS='-O1 -g' lib sim \
+		$(patsubst %.program,$(out)/tsan/tests/%,$(notdir $(call wanted,$(TSAN_STEPS))))
 
-asan.programs: $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS)))
-native.programs: $(NATIVE_PROGRAMS:%=native/%.program)
-tsan.programs: $(THREAD_PROGRAMS:%=tsan/%.program)
-long.programs: $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
-valgrind.programs: $(PROGRAMS:%=valgrind/%.program)
+asan.programs: $(call wanted,$(ASAN_STEPS))
+native.programs: $(call wanted,$(NATIVE_STEPS))
+tsan.programs: $(call wanted,$(TSAN_STEPS))
+long.programs: $(call wanted,$(LONG_STEPS))
+valgrind.programs: $(call wanted,$(VALGRIND_STEPS))
 
 native/%.program: native.build
 	@$(JOB) native/$* $(call on_standins,$*,$(out),GDRCOPY_TEST_QUICK=1)
