@@ -39,7 +39,7 @@ static const struct {
 	{ RM_STATE_IN_USE, ENOTSUP, "STATE_IN_USE" },
 };
 
-/* A call did not reach its client: the program may have closed our descriptors (closefrom()). */
+/* A call did not reach its client: the program may have closed the library's descriptors. */
 static atomic_bool suspect;
 
 static int fail_status(uint32_t status, const char *what)

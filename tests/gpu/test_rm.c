@@ -445,9 +445,48 @@ static void nodes_closed(void)
 		others += m.p[at] != 0x11;
 	(void)unmap_and_unpin(&m); /* says that its client is gone */
 	EXPECT(!others, "%zu of %zu pages show other memory", others, size / (64 * KIB));
+	/* With no range left, the next pin has another client. */
+	CU(cu.MemAlloc(&p, MIB));
+	OK(pin_and_map(&m, p, MIB));
+	EXPECT(look(&m), "after the library's nodes were closed");
+	OK(unmap_and_unpin(&m));
+	CU(cu.MemFree(p));
 }
 
-int main(void)
+/* ---- forks before CUDA --------------------------------------------------- */
+
+/* A server opens, without a backend's name, and its worker uses CUDA: the worker's cuInit(). */
+static int open_and_fork(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	__typeof__(&cuInit) init = (__typeof__(&cuInit))dlsym(lib, "cuInit");
+	gdr_t g = gdr_open();
+	int status = -1;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit((int)init(0));
+	if (pid > 0)
+		waitpid(pid, &status, 0);
+	return g && !gdr_close(g) ? status : -1;
+}
+
+static void workers_of_a_server(void)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (!pid) {
+		unsetenv("GDRCOPY_BACKEND");
+		execl("/proc/self/exe", "test_rm", "open and fork", NULL);
+		_exit(127);
+	}
+	if (pid > 0)
+		waitpid(pid, &status, 0);
+	EXPECT(!status, "status 0x%x of a process that opens and forks", status);
+}
+
+int main(int argc, char **argv)
 {
 	static const struct gpu_test tests[] = {
 		/* First: the trial, once for each GPU, must not wait either. */
@@ -461,8 +500,12 @@ int main(void)
 		{ "large", large },
 		{ "threads", threads },
 		{ "its nodes closed by the program", nodes_closed },
+		{ "workers of a server that has opened", workers_of_a_server },
 	};
 
+	(void)argv;
+	if (argc > 1)
+		return open_and_fork() != 0;
 	setenv("GDRCOPY_BACKEND", "rm", 1);
 	find_more();
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
