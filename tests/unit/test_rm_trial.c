@@ -206,6 +206,23 @@ static void gpu_full(void)
 	rm_whole_life("with room", plain, MIB);
 }
 
+/* What will be the same each time is not tried again. */
+static void final(void)
+{
+	unsigned long trials;
+
+	plain = standin_alloc(MIB);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+	FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+	trials = cuda_hooks.calls("cuMemAlloc") + cuda_hooks.calls("cuMemCreate");
+	for (int day = 1; day < 3; day++) {
+		wrap_clock(RM_SECOND + day * 86400);
+		FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+		OK(rm_pin(vmm, 2 * MIB, 0));
+	}
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") + cuda_hooks.calls("cuMemCreate"), trials);
+}
+
 /* A lack of descriptors at any step of the first pin is that, and no verdict. */
 static void few_descriptors(void)
 {
@@ -357,6 +374,14 @@ static void spoil_exports(void (*how)(struct rm_export_570 *e))
 	atomic_store(slots.at[0], (uintptr_t)spoiling_ioctl);
 }
 
+static void wrong_bytes_are_final(void)
+{
+	spoil_exports(another_offset);
+	rm_open_context();
+	final();
+	rm_end(1);
+}
+
 static void front_of_a_pool(void)
 {
 	CUdeviceptr p;
@@ -410,6 +435,9 @@ static const struct unit_test tests[] = {
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
 	{ "few descriptors", few_descriptors, "" },
+	{ "an unknown layout is final", final, "GDRSIM_RM_EXPORT_SIZE=2616" },
+	{ "no import to watch is final", final, "LD_LIBRARY_PATH=$SIM/direct" },
+	{ "wrong bytes are final", wrong_bytes_are_final, "", .bare = true },
 	{ "in BAR1", mapping_type, "TYPE=1" },
 	{ "over a coherent link", mapping_type, "TYPE=2 GDRSIM_COHERENT=1" },
 	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
