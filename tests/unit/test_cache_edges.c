@@ -312,6 +312,42 @@ static void rounded_beyond_the_limit(void)
 	ck_assert(is_cached(cache, d + 8 * PAGE));
 }
 
+/* What a miss pins beside others: a neighbour's page, or as many as it overlaps; by pages. */
+static void widened(void)
+{
+	static const struct {
+		unsigned int first, pages, pinned; /* pinned: by this region */
+		bool within; /* it begins and ends within a page */
+	} steps[] = {
+		{ 10, 1, 1, true }, /* alone */
+		{ 11, 1, 2, true }, /* above a neighbour: its page too */
+		{ 9, 1, 2, true }, /* below one */
+		{ 14, 1, 1, true },    { 13, 1, 2, true },
+		{ 12, 1, 2, true }, /* between two: one of them, as it touches one page */
+		{ 7, 2, 2, false }, /* whole pages share no boundary */
+		{ 18, 2, 2, false },   { 20, 10, 10, false },
+		{ 25, 14, 19, false }, /* overlaps 5: as many more */
+		{ 17, 25, 42, false }, /* overlaps 24: down to the start of the allocation */
+	};
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	CUdeviceptr d = standin_alloc(4 * CHUNK);
+	barcopy_region_t r[COUNT(steps)];
+	uint64_t pages = 0;
+
+	for (size_t i = 0; i < COUNT(steps); i++) {
+		unsigned int edge = steps[i].within ? 100 : 0;
+
+		OK(barcopy_cache_get(cache, d + steps[i].first * PAGE + edge,
+				     steps[i].pages * PAGE - 2 * edge, &r[i]));
+		ck_assert_msg(cache_stats(cache).bytes_pinned / PAGE == pages + steps[i].pinned,
+			      "step %zu: %lu pages", i,
+			      cache_stats(cache).bytes_pinned / PAGE - pages);
+		pages = cache_stats(cache).bytes_pinned / PAGE;
+	}
+	for (size_t i = 0; i < COUNT(steps); i++)
+		OK(barcopy_cache_put(cache, &r[i]));
+}
+
 /* Host memory takes no BAR: it evicts nothing, and lack of BAR does not evict it. */
 static void host_memory(void)
 {
@@ -486,13 +522,15 @@ static void reallocated_during_the_pin(void)
 static void swept_are_counted(void)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	CUdeviceptr d;
+	const CUdeviceptr d[] = { vmm_new(0, 1), vmm_new(0, 1) };
 
 	for (int i = 0; i < 2; i++) {
-		d = vmm_new(0, 1);
-		get_and_put(cache, d);
-		vmm_delete(d, 1);
+		get_and_put(cache, d[i]);
+		vmm_delete(d[i], 1);
 	}
+	/* The second miss has swept the first region. */
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	OK(barcopy_cache_trim(cache, UINT64_MAX));
 	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
@@ -678,7 +716,7 @@ static void locks_are_taken(void)
 /* Without memory for a handle each call fails as such, and keeps no pin; later calls succeed. */
 static void no_memory_for_a_handle(void)
 {
-	CUdeviceptr d = vmm_new(0, 1), small = standin_alloc(4096);
+	CUdeviceptr d = vmm_new(0, 1), other = vmm_new(0, 1), small = standin_alloc(4096);
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	gdr_mh_t h[GDRI_SLOTS_PER_CHUNK], more;
 	barcopy_mem_t mem;
@@ -691,6 +729,8 @@ static void no_memory_for_a_handle(void)
 		uint64_t pins = pinned();
 		int rc;
 
+		if (i == 4) /* by the entry that has failed */
+			get_and_put(cache, other);
 		wrap_reset();
 		if (i < 4)
 			wrap_fail("aligned_alloc", 1, ENOMEM);
@@ -707,6 +747,7 @@ static void no_memory_for_a_handle(void)
 		}
 	}
 	OK(barcopy_cache_put(cache, &r));
+	ck_assert(is_cached(cache, other) && is_cached(cache, small));
 }
 
 /* Nor for a cache, its table, or for what a region learns: then the region is not shared. */
@@ -989,6 +1030,7 @@ static const struct unit_test tests[] = {
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
 	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
+	{ "widened", widened, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
