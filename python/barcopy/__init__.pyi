@@ -2,10 +2,15 @@
 # Types of the module's public names, for type checkers; tests/build/python.sh compares them with the code.
 from ctypes import Structure
 from types import TracebackType
-from typing import Any, Dict, Iterable, NamedTuple, Optional, Protocol, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, Iterable, Optional, Protocol, Sequence, Tuple, Type, TypeVar, Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 from numpy import ndarray
+
+from .cache import CacheStats
+from .context import BarInfo
+from .pin import PinInfo
+from .stats import Stats as Stats
 
 AFTER_READ: int
 AFTER_WRITE: int
@@ -57,50 +62,6 @@ class _Closable:
     def closed(self) -> bool: ...
     def close(self) -> None: ...
 
-class Stats(NamedTuple):
-    counting_copies: bool
-    pins: int
-    unpins: int
-    maps: int
-    unmaps: int
-    revoked: int
-    engine_copies: int
-    engine_fallbacks: int
-    cache_hits: int
-    cache_misses: int
-    cache_evictions: int
-    copies_to: int
-    bytes_to: int
-    copies_from: int
-    bytes_from: int
-    puts: int
-    gets: int
-    waits: int
-
-class _BarInfo(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-class _PinInfo(NamedTuple):
-    address: int
-    mapped_size: int
-    page_size: int
-    mapped: bool
-    mapping_type: str
-
-class _CacheStats(NamedTuple):
-    hits: int
-    misses: int
-    evictions: int
-    invalidations: int
-    regions: int
-    regions_in_use: int
-    bytes_pinned: int
-    max_bytes: int
-    regions_detached: int
-    bytes_detached: int
-
 class Mapping(_Closable):
     context: Context
     address: int
@@ -138,12 +99,8 @@ class Mapping(_Closable):
     def __cuda_array_interface__(self) -> Dict[str, Any]: ...
     def __dlpack_device__(self) -> Tuple[int, int]: ...
     def __dlpack__(
-        self,
-        *,
-        stream: Optional[int] = ...,
-        max_version: Optional[Tuple[int, int]] = ...,
-        dl_device: Optional[Tuple[int, int]] = ...,
-        copy: Optional[bool] = ...,
+        self, *, stream: Optional[int] = ..., max_version: Optional[Tuple[int, int]] = ...,
+        dl_device: Optional[Tuple[int, int]] = ..., copy: Optional[bool] = ...
     ) -> Any: ...
     @property
     def backend(self) -> str: ...
@@ -166,7 +123,7 @@ class Pin(_Closable):
     address: int
     size: int
     def map(self) -> Mapping: ...
-    def info(self) -> _PinInfo: ...
+    def info(self) -> PinInfo: ...
     @property
     def revoked(self) -> bool: ...
 
@@ -175,7 +132,7 @@ class Cache(_Closable):
     def get(self, obj: _Device, size: Optional[int] = ...) -> Region: ...
     def invalidate(self, address: int = ..., size: int = ...) -> None: ...
     def trim(self, max_idle_bytes: int = ...) -> None: ...
-    def stats(self) -> _CacheStats: ...
+    def stats(self) -> CacheStats: ...
 
 class Queue(_Closable):
     context: Context
@@ -199,26 +156,16 @@ class Context(_Closable):
     ) -> Mapping: ...
     def pin(self, obj: _Device, size: Optional[int] = ...) -> Pin: ...
     def alloc(
-        self,
-        shape: Union[int, Sequence[int]],
-        dtype: _DType = ...,
-        device: int = ...,
-        cached: bool = ...,
-        shareable: bool = ...,
+        self, shape: Union[int, Sequence[int]], dtype: _DType = ..., device: int = ..., cached: bool = ...,
+        shareable: bool = ...
     ) -> Memory: ...
     def import_memory(self, fd: int, size: int, device: int = ...) -> Memory: ...
     def cache(
-        self,
-        validity: int = ...,
-        max_bytes: int = ...,
-        max_regions: int = ...,
-        whole_max: int = ...,
-        engine_read_min: int = ...,
-        engine_write_min: int = ...,
-        sync_memops: bool = ...,
+        self, validity: int = ..., max_bytes: int = ..., max_regions: int = ..., whole_max: int = ...,
+        engine_read_min: int = ..., engine_write_min: int = ..., sync_memops: bool = ...
     ) -> Cache: ...
     def queue(self, device: int = ..., lines: int = ...) -> Queue: ...
-    def bar_info(self, device: int = ...) -> _BarInfo: ...
+    def bar_info(self, device: int = ...) -> BarInfo: ...
     def driver_version(self) -> Tuple[int, int]: ...
     def event_fd(self) -> int: ...
     def next_revoked(self) -> Union[Mapping, Pin, None]: ...

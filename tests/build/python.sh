@@ -84,18 +84,15 @@ for node in tree.body:
         compare(node.name, node, getattr(barcopy, node.name))
     elif isinstance(node, ast.AnnAssign):
         names.add(node.target.id)
+    elif isinstance(node, ast.ImportFrom):
+        module = sys.modules.get(f"barcopy.{node.module}") if node.level else None
+        bad += [f"{node.module} has no {n.name}" for n in node.names if node.level and not hasattr(module, n.name)]
+        names |= {n.asname for n in node.names if n.asname}  # "as": the stub's own name
     elif isinstance(node, ast.ClassDef):
         if any(getattr(b, "id", "") == "Protocol" for b in node.bases):
             continue
         if node.name[0] != "_":
             names.add(node.name)
-        if any(getattr(b, "id", "") == "NamedTuple" for b in node.bases):
-            module = {"_BarInfo": "context", "_PinInfo": "pin", "_CacheStats": "cache"}.get(node.name, "stats")
-            real = getattr(sys.modules["barcopy." + module], node.name.lstrip("_"))
-            fields = tuple(n.target.id for n in node.body)
-            if fields != real._fields:
-                bad.append(f"{node.name}: {fields}, the code has {real._fields}")
-            continue
         real = {"_Closable": barcopy.Pin.__mro__[1]}.get(node.name) or getattr(barcopy, node.name)
         functions = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
         for name, stub in functions.items():
