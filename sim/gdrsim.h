@@ -18,7 +18,8 @@
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
- *   GDRSIM_DMABUF=0            no dma-buf export: attribute 0, the call NOT_SUPPORTED
+ *   GDRSIM_DMABUF=0            no dma-buf export: the attribute, and RM's answer, are 0, the call
+ *                              gives NOT_SUPPORTED
  *   GDRSIM_DMABUF_MMAP=0|1     whether the fd of cuMemGetHandleForAddressRange can be mapped;
  *                              unset: from driver version 13030 on, as on discrete GPUs
  *   GDRSIM_DMABUF_FIRST=0|1    a mapping of it has the pages of the first memory object alone, and
