@@ -526,6 +526,8 @@ static void *takes(void *arg)
 	int rc = gdri_cuda_take_pages(0, 3 * 4096, &p);
 
 	atomic_fetch_add(&ended, 1);
+	if (!rc)
+		gdri_cuda_give_pages(p);
 	return rc ? "failed" : arg;
 }
 
@@ -567,8 +569,10 @@ static void pages_of_the_host(void)
 	OK(gdri_cuda_take_pages(0, 4096, &q));
 	ck_assert_ptr_null(unit_join());
 	ck_assert_uint_eq(wrap_calls("munmap"), 1);
+	gdri_cuda_give_pages(q);
 	OK(gdri_cuda_take_pages(0, 2 * 4096, &q));
 	ck_assert_ptr_eq(q, given);
+	gdri_cuda_give_pages(q);
 }
 
 static void *loads(void *arg)

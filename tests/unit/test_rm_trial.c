@@ -379,6 +379,10 @@ static void wrong_bytes_are_final(void)
 	spoil_exports(another_offset);
 	rm_open_context();
 	final();
+	/* They outlive what makes a client anew, which would try the GPU again. */
+	rm_sim.faults("RM_CONTROL.3d08:1=0x23");
+	FAILS(EINVAL, rm_pin(vmm, 2 * MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 0);
 	rm_end(1);
 }
 
