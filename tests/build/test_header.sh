@@ -97,4 +97,36 @@ fi
 	/^(int|void|gdr_t|const char \*)[ *]*(gdr|barcopy)_[a-z0-9_]+\(/ && !doc { print; bad = 1 }
 	/^$/ { doc = 0 } END { exit !bad }' include/gdrapi.h include/barcopy.h include/barcopy_queue.h
 ok "every public function has its doc comment"
+# The kernel's side, by clang's front end for CUDA, which needs no toolkit: the memory accesses of its asm are
+# those of the PTX text that the tests and gdrcopy_pplat run.
+if ! command -v clang >/dev/null; then
+	skip "barcopy_queue.cuh compiles for a GPU" "no clang"
+	finish
+fi
+cat >"$tmp/cuda.h" <<'PRELUDE'
+#define __CUDACC__
+#define __CUDACC_RTC__
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#define __shared__ __attribute__((shared))
+#define __forceinline__ __inline__ __attribute__((always_inline))
+#define __ballot_sync __nvvm_vote_ballot_sync
+#define __any_sync __nvvm_vote_any_sync
+#define __all_sync __nvvm_vote_all_sync
+#define __shfl_sync(mask, value, lane) __nvvm_shfl_sync_idx_i32(mask, (int)(value), lane, 31)
+#define __syncwarp __nvvm_bar_warp_sync
+#define __popc __builtin_popcount
+PRELUDE
+clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -Wno-unknown-cuda-version -Wall -Wextra \
+	-Werror -Xclang -target-feature -Xclang +ptx64 -O2 -S -o "$tmp/queue.ptx" -Iinclude -include "$tmp/cuda.h" \
+	perf/queue/kernels.cu
+accesses() {
+	grep -oE '(ld|st|atom|fence)\.[a-z0-9_.]*sys[a-z0-9_.]*' | sort -u
+}
+accesses <"$tmp/queue.ptx" >"$tmp/source"
+sed -n 's/^\t"\(.*\)".*/\1/p' perf/queue/ptx.h | tr -d '\n' | accesses >"$tmp/text"
+printf '%s\n' atom.relaxed.sys.global.cas.b64 fence.acq_rel.sys fence.sc.sys ld.acquire.sys.global.v2.u64 \
+	ld.relaxed.sys.global.v2.u64 st.relaxed.sys.global.v2.u64 | diff - "$tmp/source"
+diff "$tmp/source" "$tmp/text"
+ok "barcopy_queue.cuh compiles for a GPU, with the accesses of its PTX text"
 finish
