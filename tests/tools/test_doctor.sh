@@ -123,6 +123,13 @@ for name in sys.argv[1:]:
 	vary "no GPU in a container on a virtual machine" no-gpu '1s/^/env.container docker\nhypervisor KVM\n/' '' 1 \
 		'1. if the host has a GPU, start the container with it.*2 notes, 0 unknown'
 	check "and no word of passing one through" sh -c "! grep -q 'passed through' '$out'"
+	vary "another integrated GPU, or a Jetson whose device tree a container hides" jetson '' \
+		'/device-tree|nv_tegra/d' 0 'Ordinary GPU memory \(cudaHostAlloc\) can be mapped on 1 of 1 GPU, by host\.'
+	vary "rm on arm64 with a driver before 590" bare-metal \
+		's/machine x86_64/machine aarch64/;s/(backend rm .*)Write Combining/\1Device/' '' 0 \
+		'rm does not combine writes .* to do: install driver 590 or newer: older ones map BAR1 as Device memory on arm64'
+	vary "gdrdrv where writes are not combined" bare-metal 's/(backend gdrdrv .*)Write Combining/\1Device/' '' 0 \
+		'gdrdrv does not combine writes .* to do: look for gdrdrv in the kernel log, and for nopat'
 	vary "a Jetson whose GPU this user may not use" jetson \
 		's/^gpu /node  path \/dev\/nvmap  exists yes  error 13\n&/' '' 0 'usermod -aG video'
 else

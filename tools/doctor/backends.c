@@ -41,7 +41,8 @@ static const struct obstacle obstacles[HINDRANCES] = {
 	[MIG] = { "rm is not tested on a part of a GPU (MIG)",
 		  "load the kernel module gdrdrv, or use the GPU without MIG", true },
 	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: "
-		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, and "
+		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, "
+		      "and "
 		      "barcopy has not been tried on a GeForce",
 		      "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; "
 		      "else copy through CUDA",
@@ -126,8 +127,11 @@ static void check_trial(const struct machine *m, struct report *r, const struct 
 	if (!strcmp(t->mapping, "Device"))
 		finding(r, SEV_WARN, u->id,
 			"writes through this mapping are many times slower than they could be",
-			"look for gdrdrv in the kernel log, and for nopat on the kernel's command "
-			"line",
+			!strcmp(t->backend, "rm") && !strcmp(m->probe->machine, "aarch64")
+				? "install driver 590 or newer: older ones map BAR1 as Device "
+				  "memory on arm64"
+				: "look for gdrdrv in the kernel log, and for nopat on the "
+				  "kernel's command line",
 			"%s does not combine writes", t->backend);
 }
 

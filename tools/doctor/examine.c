@@ -53,6 +53,7 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 static void by_gpu(struct verdict *v, const struct machine *m)
 {
 	int count[3] = { 0 }, all = m->probe->gpus;
+	bool shared = m->tegra[0];
 	const char *by = NULL;
 
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
@@ -60,6 +61,7 @@ static void by_gpu(struct verdict *v, const struct machine *m)
 
 		if (!u->probe)
 			continue;
+		shared |= u->probe->integrated;
 		count[unit_answer(u)]++;
 		if (unit_answer(u) == ANSWER_YES && (!by || !strstr(by, server ? server : "host")))
 			by = text("%s%s%s", by ? by : "", by ? ", " : "", server ? server : "host");
@@ -69,7 +71,7 @@ static void by_gpu(struct verdict *v, const struct machine *m)
 					     : ANSWER_YES;
 	v->words = !all ? "CUDA shows no GPU, so ordinary GPU memory (cudaMalloc) cannot be mapped."
 			: text("Ordinary GPU memory (%s) can be mapped on %d of %d GPU%s%s%s%s.",
-			       m->tegra[0] ? "cudaHostAlloc" : "cudaMalloc", count[ANSWER_YES], all,
+			       shared ? "cudaHostAlloc" : "cudaMalloc", count[ANSWER_YES], all,
 			       all == 1 ? "" : "s", by ? ", by " : "", by ? by : "",
 			       count[ANSWER_UNKNOWN] ? "; where memory was short, that is not known"
 						     : "");
