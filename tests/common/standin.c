@@ -168,3 +168,14 @@ int standin_sync_memops(CUdeviceptr p)
 	MUST(cuda.cuPointerGetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	return (int)on;
 }
+
+bool standin_device_bar1(void)
+{
+#if defined(__aarch64__)
+	const char *driver = getenv("GDRSIM_RM_DRIVER"), *version = getenv("GDRSIM_DRIVER_VERSION");
+
+	return driver ? atoi(driver) < 590 : !version || atoi(version) < 13010;
+#else
+	return false;
+#endif
+}

@@ -111,6 +111,9 @@ CUmemGenericAllocationHandle standin_map_chunk(CUdeviceptr at, size_t chunk, int
 CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
 			   unsigned int kind);
 
+/* Whether this machine's GPU driver maps BAR1 as Device memory: on arm64 those before 590. */
+bool standin_device_bar1(void);
+
 CUdeviceptr standin_alloc(size_t size);
 /* The attribute of the allocation at p. */
 int standin_sync_memops(CUdeviceptr p);

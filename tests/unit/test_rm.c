@@ -261,6 +261,7 @@ static const struct unit_test tests[] = {
 	{ "driver 565, several export calls", several_calls, DRIVER("565.57.01") },
 	{ "driver 570, cuMemCreate", vmm, DRIVER("570.86.15") },
 	{ "driver 580, cuMemAlloc", plain, DRIVER("580.159.04") },
+	{ "driver 590, cuMemAlloc", plain, DRIVER("590.48.01") },
 	{ "driver 595, pools", pools, DRIVER("595.45.04") },
 	{ "driver 515, the slot is sealed", plain,
 	  DRIVER("515.105.01") " LD_LIBRARY_PATH=$SIM/now" },
