@@ -7,6 +7,7 @@
  */
 #include <cuda.h>
 #include <barcopy.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +31,17 @@ static void send_to(barcopy_cache_t cache, CUdeviceptr to, const void *message, 
 	     "barcopy_cache_put"); /* stays pinned for the next get */
 }
 
+/* Memory that the CPU can map: where the GPU is integrated, that of cuMemHostAlloc alone. */
+static CUdeviceptr allocate(size_t size, int integrated)
+{
+	CUdeviceptr memory = 0;
+	void *host = NULL;
+
+	if (!integrated)
+		return cuMemAlloc(&memory, size) ? 0 : memory;
+	return cuMemHostAlloc(&host, size, 0) ? 0 : (CUdeviceptr)(uintptr_t)host;
+}
+
 int main(void)
 {
 	/* NOTIFIED: this program reports what it frees. Otherwise use BARCOPY_CACHE_CHECK_TAG. */
@@ -40,11 +52,14 @@ int main(void)
 	barcopy_cache_t cache;
 	CUdeviceptr buffer;
 	CUcontext ctx;
+	int integrated;
 	gdr_t g;
 
 	must(cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, 0) || cuCtxSetCurrent(ctx) ||
-		     cuMemAlloc(&buffer, 1 << 20),
+		     cuDeviceGetAttribute(&integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
 	     "CUDA");
+	buffer = allocate(1 << 20, integrated);
+	must(!buffer, "cuMemAlloc or cuMemHostAlloc");
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	must(!g, "barcopy_open");
 	must(barcopy_cache_create(g, &options, &cache), "barcopy_cache_create");
@@ -57,7 +72,10 @@ int main(void)
 	/* Call before the free, or from a hook of cuMemFree: other memory may get this address
 	 * later. */
 	must(barcopy_cache_invalidate(cache, buffer, 1 << 20), "barcopy_cache_invalidate");
-	cuMemFree(buffer);
+	if (integrated)
+		cuMemFreeHost((void *)(uintptr_t)buffer);
+	else
+		cuMemFree(buffer);
 	must(barcopy_cache_destroy(cache), "barcopy_cache_destroy");
 	gdr_close(g);
 	return 0;

@@ -8,6 +8,7 @@
  */
 #include <cuda.h>
 #include <barcopy.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,6 +22,17 @@ static void must(int failed, const char *call)
 	exit(1);
 }
 
+/* Memory that the CPU can map: where the GPU is integrated, that of cuMemHostAlloc alone. */
+static CUdeviceptr allocate(size_t size, int integrated)
+{
+	CUdeviceptr memory = 0;
+	void *host = NULL;
+
+	if (!integrated)
+		return cuMemAlloc(&memory, size) ? 0 : memory;
+	return cuMemHostAlloc(&host, size, 0) ? 0 : (CUdeviceptr)(uintptr_t)host;
+}
+
 int main(void)
 {
 	barcopy_stats_t stats = { .struct_size = sizeof(stats) };
@@ -29,11 +41,14 @@ int main(void)
 	char text[8] = "";
 	CUdeviceptr segment;
 	CUcontext ctx;
+	int integrated;
 	gdr_t g;
 
 	must(cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, 0) || cuCtxSetCurrent(ctx) ||
-		     cuMemAlloc(&segment, 1 << 20),
+		     cuDeviceGetAttribute(&integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
 	     "CUDA");
+	segment = allocate(1 << 20, integrated);
+	must(!segment, "cuMemAlloc or cuMemHostAlloc");
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	must(!g, "barcopy_open");
 	/* The pointer is that of the range's first byte; copies beyond the range fail. */
@@ -43,9 +58,10 @@ int main(void)
 		     "barcopy_map_range");
 	must(gdr_copy_to_mapping(handle[3], cpu[3], "buffer3", 8), "gdr_copy_to_mapping");
 
-	/* Read-only: a store through this pointer raises SIGSEGV. */
-	must(barcopy_map_range(g, segment + 3 * SIZE, 8, BARCOPY_MAP_RANGE_READ_ONLY, &look,
-			       &reader),
+	/* Read-only: a store through this pointer raises SIGSEGV. The mapping of cuMemHostAlloc
+	 * memory is the memory itself, which cannot be read-only. */
+	must(barcopy_map_range(g, segment + 3 * SIZE, 8,
+			       integrated ? 0 : BARCOPY_MAP_RANGE_READ_ONLY, &look, &reader),
 	     "barcopy_map_range, read-only");
 	must(gdr_copy_from_mapping(reader, text, look, 8), "gdr_copy_from_mapping");
 	must(barcopy_get_stats(g, &stats), "barcopy_get_stats");
@@ -55,6 +71,9 @@ int main(void)
 	for (int i = 0; i < BUFFERS; i++)
 		must(barcopy_unmap_range(g, handle[i]), "barcopy_unmap_range");
 	gdr_close(g);
-	cuMemFree(segment);
+	if (integrated)
+		cuMemFreeHost((void *)(uintptr_t)segment);
+	else
+		cuMemFree(segment);
 	return 0;
 }

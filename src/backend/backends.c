@@ -57,6 +57,7 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	bool served = false;
 	size_t count = GDRI_BACKENDS;
 	int rc, err = ENODEV;
+	const char *hint;
 
 	memcpy(candidates, all_backends, sizeof(candidates));
 	if (by_name) {
@@ -89,9 +90,12 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	}
 	if (served || ((any || by_name) && set->count))
 		return 0;
+	hint = set->count && set->of[set->count - 1] == &gdri_backend_host
+		       ? "; barcopy_open(BARCOPY_OPEN_ANY) serves cudaHostAlloc memory"
+		       : "";
 	gdri_backends_close(set);
-	return gdri_fail(err, "no backend can serve %s here: %s",
-			 any || by_name ? "any memory" : "ordinary device memory", why.s);
+	return gdri_fail(err, "no backend can serve %s here: %s%s",
+			 any || by_name ? "any memory" : "ordinary device memory", why.s, hint);
 }
 
 void gdri_backends_close(struct gdri_backends *set)

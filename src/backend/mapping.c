@@ -27,6 +27,7 @@ int gdri_check_range(uint64_t addr, size_t size)
 
 int gdri_pin_describe(struct gdri_pin_request *request)
 {
+	bool integrated;
 	int rc;
 
 	if (gdri_is_dmabuf(request)) { /* only the descriptor is known */
@@ -44,12 +45,15 @@ int gdri_pin_describe(struct gdri_pin_request *request)
 		((request->addr + request->size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
 	if (!request->memory.known)
 		gdri_cuda_describe(request->addr, request->size, &request->memory);
-	if (request->memory.managed)
-		return gdri_fail(EINVAL,
-				 "0x%llx is managed (unified) memory, which migrates and cannot be "
-				 "pinned: allocate with cudaMalloc, cuMemCreate or cudaHostAlloc",
-				 (unsigned long long)request->addr);
-	return 0;
+	if (!request->memory.managed)
+		return 0;
+	if (gdri_cuda_is_integrated(request->memory.device, &integrated))
+		integrated = false;
+	return gdri_fail(EINVAL,
+			 "0x%llx is managed (unified) memory, which migrates and cannot be pinned: "
+			 "allocate with %scudaHostAlloc",
+			 (unsigned long long)request->addr,
+			 integrated ? "" : "cudaMalloc, cuMemCreate or ");
 }
 
 int gdri_open_node(const char *path, const char *absent, int *fd)

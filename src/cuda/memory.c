@@ -150,7 +150,9 @@ void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *m)
 	m->managed = a.managed;
 	m->buffer_id = a.buffer_id;
 	m->context = a.context;
-	if (!a.managed)
+	if (a.managed)
+		m->device = a.device;
+	else
 		describe_known(m, &a);
 }
 

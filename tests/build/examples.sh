@@ -13,6 +13,10 @@ for name in alloc cache large_copies ranges results ring share vectors; do
 	timeout 60 "$out/examples/$name"
 	ok "$name"
 done
+for name in cache ranges; do
+	GDRSIM_INTEGRATED=1 timeout 60 "$out/examples/$name"
+	ok "$name, with an integrated GPU"
+done
 python3 - <<'PYTHON'
 import sys
 sys.dont_write_bytecode = True

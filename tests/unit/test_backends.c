@@ -200,7 +200,13 @@ SCENE(open_rests_on_rm,
 
 /* A new enough CUDA does not suffice: the GPUs must export their memory. */
 SCENE(no_promise_without_dmabuf,
-	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf" }), OPENS(ANY))
+	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf",
+	  "barcopy_open(BARCOPY_OPEN_ANY) serves cudaHostAlloc memory" }), OPENS(ANY))
+
+/* Where the GPU is integrated no advice names memory that cannot be mapped there. */
+SCENE(managed_advice,
+	OPENS(ANY), PIN_FAILS(MANAGED, EINVAL, "GDRSIM_INTEGRATED=1",
+	  .says = { "pinned: allocate with cudaHostAlloc" }, .never = { "cudaMalloc" }))
 
 /* Naming a backend is asking for it: no BARCOPY_OPEN_ANY is needed. */
 SCENE(named_backends_alone,
@@ -241,7 +247,7 @@ SCENE(every_reason_is_named,
 /* Memory that no backend may serve (L17). ENOMEM of one backend ends the pin. */
 SCENE(wrong_memory,
 	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
-	PIN_FAILS(MANAGED, EINVAL, .says = { "managed" }),
+	PIN_FAILS(MANAGED, EINVAL, .says = { "managed", "allocate with cudaMalloc, cuMemCreate or" }),
 	PIN_FAILS(DEVICE, ENOMEM, "GDRSIM_DMABUF_MMAP=1", "cuMemGetHandleForAddressRange:1=2",
 	  .says = { "dmabuf: " }, .never = { "rm: ", "host: " }))
 
@@ -380,6 +386,7 @@ static const struct unit_test tests[] = {
 	  CUDA_13_3 " GDRSIM_DMABUF=0" },
 	{ "gdr_open on an integrated GPU", no_promise_without_dmabuf,
 	  CUDA_13_3 " GDRSIM_INTEGRATED=1" },
+	{ "managed memory on an integrated GPU", managed_advice, CUDA_13_3 " GDRSIM_INTEGRATED=1" },
 	{ "gdr_open without libcuda", open_without_libcuda, "" },
 	{ "no memory for a context", no_memory_for_a_context, "" },
 	{ "GDRCOPY_BACKEND that names none", bad_backend_list, "" },
