@@ -178,7 +178,7 @@ def fences():
                     new, name = line[:a] + '""' + line[b:], f'the instruction of {name}'
             elif file.endswith('.h') and x86 and re.match(r'#define gdri_fence_wanted\(type\).*gdri_fence_weak', line):
                 new, name = '#define gdri_fence_wanted(type) 1', 'the rule that cached mappings need none'
-            elif file.endswith('.c') and re.match(r'[^*]*\bgdri_fence_(?!wanted|weak|push)\w+\(', line):
+            elif file.endswith('.c') and re.match(r'[^*]*\bgdri_fence_(?!wanted|weak|push|gathered)\w+\(', line):
                 name = f'{re.search("gdri_fence_[a-z_]+", line)[0]} at {os.path.basename(file)}:{i + 1}'
                 new = re.sub(r'gdri_fence_[a-z_]+\(', '(void)(', line)
             if new != line:
