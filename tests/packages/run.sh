@@ -184,12 +184,19 @@ udev_rules() {
 t "udev loads the driver where there is a GPU" udev_rules
 
 cross() {
-	local f
+	local f needed
 	have aarch64-linux-gnu-gcc || { echo "no aarch64-linux-gnu-gcc here"; return 77; }
 	DEB_ARCH=arm64 DEB_OUT=$tmp/arm64 deb || return
 	mkdir -p "$tmp/arm64/x"
 	for f in libgdrapi2 libgdrapi-dev barcopy-tools; do
 		dpkg-deb -x "$tmp/arm64/$f"_*_arm64.deb "$tmp/arm64/x" || return
+	done
+	# The C library that the symbols need, not the cross compiler's.
+	needed=$(readelf -VW "$tmp"/arm64/x/usr/bin/gdrcopy_* "$tmp"/arm64/x/usr/lib/aarch64-linux-gnu/libgdrapi.so.2.6 |
+		grep -oE 'GLIBC_[0-9.]+' | sort -uV | sed -n '$s/GLIBC_//p')
+	for f in libgdrapi2 barcopy-tools; do
+		dpkg-deb -f "$tmp/arm64/$f"_*_arm64.deb Depends | grep -q "libc6 (>= $needed)" ||
+			{ echo "$f does not need libc6 $needed: $(dpkg-deb -f "$tmp/arm64/$f"_*_arm64.deb Depends)"; return 1; }
 	done
 	for f in "$tmp"/arm64/x/usr/bin/gdrcopy_* "$tmp"/arm64/x/usr/lib/aarch64-linux-gnu/libgdrapi.so.2.6; do
 		readelf -h "$f" | grep -q 'Machine:.*AArch64' || { echo "$f is not for arm64"; return 1; }
