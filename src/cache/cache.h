@@ -136,7 +136,7 @@ struct gdri_cache {
 		_Alignas(64) _Atomic uint64_t hits;
 	} shard[GDRI_CACHE_SHARDS];
 
-	pthread_mutex_t lock; /* guards writes to pages, and all fields below; those start as zero */
+	pthread_mutex_t lock; /* guards writes to pages, and all fields below; they start as zero */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
 	uint64_t detached, bytes_detached; /* regions in use that are not LIVE */
@@ -201,7 +201,7 @@ void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
 /* Waits besides for threads at work on regions outside the lock. True: one was unpinning. */
 bool gdri_cache_lock_quiet(struct gdri_cache *cache);
-/* Unpins the entries of a list and gives them back. */
+/* Unpins and frees the entries of a list. */
 void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e);
 
 /* Called with the lock held. */
@@ -219,7 +219,7 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
 /* Unpins an entry of the list, at once, and takes it off. */
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Takes an entry that is neither LIVE nor used off the list; the unlock unpins it and gives it back. */
+/* Takes an entry that is neither LIVE nor used off the list; the unlock unpins and frees it. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);

@@ -60,7 +60,7 @@ bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, 
  * describes an address of the range, or is all zeroes.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
-/* verified: just now, with the pin made. Otherwise each part is, by its ID: it may have been freed. */
+/* verified: since the pin. Otherwise each part is compared by its ID: it may have been freed. */
 void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified);
 void gdri_region_free_parts(struct gdri_region *region);
 

@@ -207,8 +207,8 @@ static void huge_ranges(void)
 }
 
 /*
- * CUDA describes the allocation of a miss or a pin once, before the pin; after it one attribute, the
- * buffer ID, shows that the memory is still the same.
+ * CUDA describes the allocation of a miss or a pin once, before the pin; after it one attribute,
+ * the buffer ID, shows that the memory is still the same.
  */
 static void one_question(void)
 {
