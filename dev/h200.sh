@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures the copies on a machine with a GPU and tests their order: copybench, litmus, and that
-# litmus can fail. Four minutes on an H200.
+# litmus can fail. Some minutes on an H200.
 #
 #   dev/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench's JSON documents
 #
@@ -54,6 +54,12 @@ right "blocks under a line" -n 200000 -s 8
 right "blocks under a line, at an offset" -n 100000 -s 24 -o 56
 right "ORDERED reads" -n 500000 -k readv
 right "posted flags" -n 1000000 -k post
+# The three ways of a posted line: MOVDIR64B; 56 bytes, a fence and MOVDIRI; the same and a store with its fence.
+for mask in all -movdir64b -movdir64b,-movdiri; do
+	export GDRCOPY_CPU_MASK=$mask
+	right "posted lines, features $mask" -n 10000000 -k line -s 64
+done
+unset GDRCOPY_CPU_MASK
 for kind in message mapflag readv; do
 	right "two readers of one core, $kind" -n 150000 -k $kind --twin
 done
