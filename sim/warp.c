@@ -60,7 +60,7 @@ static uint64_t random_number(void)
 	return warp->random >> 33;
 }
 
-/* Any of the lanes that the others do not have to wait for: those with the fewest collective calls. */
+/* Any of the lanes that wait for no other: those with the fewest collective calls. */
 static unsigned int any_lane(void)
 {
 	unsigned int least = ~0u, n = 0, lanes[LANES];

@@ -28,7 +28,7 @@ static bool is_free(int i)
 	return !rm->maps[i].object;
 }
 
-/* reusemappingdbMap(): a live map from 1 to `end` of the same range and kind, which this one shares. */
+/* reusemappingdbMap(): a live map below `end` of the same range and kind, which this one shares. */
 static int shared(const struct rm_map *map, int end)
 {
 	const struct rm_object *o = &rm->objects[map->object], *other;

@@ -487,7 +487,7 @@ static void maps(void)
 	rm_assert_nothing_left();
 }
 
-/* Places in BAR1 of maps of one memory: a range, it again, a larger one that begins with it, its second page. */
+/* Places in BAR1 of one memory: a range, it again, a larger one from there, the next range. */
 static const struct {
 	const char *set; /* GDRSIM_BAR1_... */
 	bool again; /* the same range has the same place */
