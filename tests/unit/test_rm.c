@@ -135,6 +135,10 @@ static void pool_refused_once(void)
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange") - before, 2);
 	cuda_hooks.set_fail(NULL);
 	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
+	/* Not when some objects are duplicated already: they would be in the range twice. */
+	rm_sim.faults("RM_DUP_OBJECT:2=0x1f");
+	FAILS(EINVAL, rm_pin(p, 40 * MIB, 0));
+	rm_assert_kept(1);
 }
 
 /* A part of a pool's allocation takes BAR1 and objects of the part alone. */
