@@ -90,6 +90,9 @@ static inline bool by_callback(void)
 			check_failed("%s:%d: %s is %lld, not %lld", __FILE__, __LINE__, #got, \
 				     got_, want_);                                            \
 	} while (0)
+/* A call that returns 0 or -errno: it must succeed, or fail so. */
+#define OK(call)	 CHECK_EQ(call, 0)
+#define FAILS(err, call) CHECK_EQ(call, -(err))
 #define SKIP(why)                               \
 	do {                                    \
 		printf("# skipped: %s\n", why); \

@@ -108,7 +108,7 @@ static void descriptors_run_out(void)
 static void address_space_runs_out(void)
 {
 	if (SANITIZED || unit_quick())
-		unit_skip("a sanitizer or valgrind needs its address space without limit");
+		SKIP("a sanitizer or valgrind needs its address space without limit");
 	else if (!test_emulator_lacks("address space runs out", "RLIMIT_AS"))
 		runs_out(RLIMIT_AS, address_space, 256 << 10, 256 << 20, 5);
 }

@@ -46,7 +46,12 @@ int unit_main(char **argv, const char *suite, const struct unit_test *tests, siz
 extern void (*unit_before)(void);
 extern void (*unit_after)(void);
 
-/* Counts the running test as skipped, and prints why; the test must return. */
+/* Counts the running test as skipped, prints why, and returns from it. */
+#define SKIP(why)               \
+	do {                    \
+		unit_skip(why); \
+		return;         \
+	} while (0)
 void unit_skip(const char *why);
 
 /* True under user-mode emulation, which lacks what the test needs: the test is skipped. */

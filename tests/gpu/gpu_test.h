@@ -21,7 +21,7 @@ extern struct gpu test_gpu;
 extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 
 /* Unless cond holds, the running test fails with the place and a text, and returns. */
-#define EXPECT(cond, ...)                                                  \
+#define CHECK(cond, ...)                                                   \
 	do {                                                               \
 		if (!(cond)) {                                             \
 			test_fail(__FILE__, __LINE__, #cond, __VA_ARGS__); \
@@ -30,17 +30,29 @@ extern gdr_t test_g; /* barcopy_open(BARCOPY_OPEN_ANY) */
 	} while (0)
 
 /* A call of libgdrapi that must succeed. */
-#define OK(call)                                                           \
-	do {                                                               \
-		int err_ = (call);                                         \
-		EXPECT(!err_, "errno %d: %s", err_, barcopy_last_error()); \
+#define OK(call)                                                          \
+	do {                                                              \
+		int err_ = (call);                                        \
+		CHECK(!err_, "errno %d: %s", err_, barcopy_last_error()); \
+	} while (0)
+
+/* A call of libgdrapi that must fail with this errno; and barcopy_last_error() contains a text. */
+#define FAILS(err, call)                                                                     \
+	do {                                                                                 \
+		int err_ = (call);                                                           \
+		CHECK(err_ == (err), "%s: errno %d: %s", #call, err_, barcopy_last_error()); \
+	} while (0)
+#define FAILS_WITH(err, text, call)                                                    \
+	do {                                                                           \
+		FAILS(err, call);                                                      \
+		CHECK(strstr(barcopy_last_error(), text), "%s", barcopy_last_error()); \
 	} while (0)
 
 /* A call of CUDA that must succeed. */
-#define CU(call)                                                           \
-	do {                                                               \
-		CUresult res_ = (call);                                    \
-		EXPECT(res_ == CUDA_SUCCESS, "%s", cuda_error_text(res_)); \
+#define CU(call)                                                          \
+	do {                                                              \
+		CUresult res_ = (call);                                   \
+		CHECK(res_ == CUDA_SUCCESS, "%s", cuda_error_text(res_)); \
 	} while (0)
 
 void test_fail(const char *file, int line, const char *cond, const char *fmt, ...)

@@ -25,8 +25,8 @@ static void alloc(void)
 		OK(barcopy_mem_alloc(test_g, test_gpu.ordinal, sizes[i], 0, &mem));
 		printf("# %zu bytes: %zu, backend %d\n", sizes[i], mem.size,
 		       (int)backend_of(mem.handle));
-		EXPECT(mem.size >= sizes[i], "%zu", mem.size);
-		EXPECT(both_ways(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size, 1), "bytes");
+		CHECK(mem.size >= sizes[i], "%zu", mem.size);
+		CHECK(both_ways(mem.handle, mem.cpu_ptr, mem.device_ptr, mem.size, 1), "bytes");
 		OK(barcopy_mem_free(test_g, &mem));
 	}
 }
@@ -40,7 +40,7 @@ static void cached_on_discrete(void)
 		OK(rc);
 		OK(barcopy_mem_free(test_g, &mem));
 	} else {
-		EXPECT(rc == ENOTSUP, "errno %d", rc);
+		CHECK(rc == ENOTSUP, "errno %d", rc);
 	}
 }
 
@@ -58,12 +58,12 @@ static void ranges(void)
 		       size = v.size - offset < 500000 ? v.size - offset : 500000;
 
 		OK(barcopy_map_range(test_g, v.ptr + offset, size, 0, &cpu[i], &mh[i]));
-		EXPECT(both_ways(mh[i], cpu[i], v.ptr + offset, size, 1), "range %zu", i);
+		CHECK(both_ways(mh[i], cpu[i], v.ptr + offset, size, 1), "range %zu", i);
 	}
 	for (size_t i = 0; i < RANGES; i += 2)
 		OK(barcopy_unmap_range(test_g, mh[i]));
 	for (size_t i = 1; i < RANGES; i += 2)
-		EXPECT(both_ways(mh[i], cpu[i], v.ptr + i * STEP, 1000, 2), "range %zu", i);
+		CHECK(both_ways(mh[i], cpu[i], v.ptr + i * STEP, 1000, 2), "range %zu", i);
 	for (size_t i = 1; i < RANGES; i += 2)
 		OK(barcopy_unmap_range(test_g, mh[i]));
 	vmm_free(&v);
@@ -81,7 +81,7 @@ static void reallocated(void)
 	for (unsigned int i = 0; i < ROUNDS; i++) {
 		CU(vmm_map(at, SIZE, EXPORTABLE));
 		OK(barcopy_map_range(test_g, at, 4096, 0, &cpu, &mh[i]));
-		EXPECT(both_ways(mh[i], cpu, at, 4096, i), "round %u", i);
+		CHECK(both_ways(mh[i], cpu, at, 4096, i), "round %u", i);
 		CU(cu.MemUnmap(at, SIZE));
 	}
 	CU(cu.MemAddressFree(at, SIZE));
@@ -119,15 +119,15 @@ static void read_only(void)
 	OK(gdr_copy_to_mapping(rw, pw, &value, 4));
 	OK(barcopy_flush(rw));
 	OK(gdr_copy_from_mapping(ro, &seen, pr, 4));
-	EXPECT(seen == value, "0x%x", seen);
-	EXPECT(maps_at(pr)[1] == '-', "the mapping can be written");
+	CHECK(seen == value, "0x%x", seen);
+	CHECK(maps_at(pr)[1] == '-', "the mapping can be written");
 	sigaction(SIGSEGV, &act, &old);
 	if (!sigsetjmp(fault, 1)) {
 		*(volatile uint32_t *)pr = 1;
 		faulted = false;
 	}
 	sigaction(SIGSEGV, &old, NULL);
-	EXPECT(faulted, "a store through a read-only mapping was performed");
+	CHECK(faulted, "a store through a read-only mapping was performed");
 	OK(barcopy_unmap_range(test_g, ro));
 	OK(barcopy_unmap_range(test_g, rw));
 	vmm_free(&v);
@@ -148,8 +148,8 @@ static void bar_info(void)
 	printf("# BAR1 %llu MiB, used %llu, with 64 MiB more %llu\n",
 	       (unsigned long long)info.total >> 20, (unsigned long long)info.used >> 20,
 	       (unsigned long long)later.used >> 20);
-	EXPECT(info.used + info.free == info.total, "sums");
-	EXPECT(later.total == info.total, "total");
+	CHECK(info.used + info.free == info.total, "sums");
+	CHECK(later.total == info.total, "total");
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
@@ -284,16 +284,16 @@ static void two_processes(void)
 	else
 		OK(barcopy_mem_export(test_g, &mem, &fd));
 	pid = peer_start(dmabuf ? "dmabuf-importer" : "importer", &socket);
-	EXPECT(pid > 0 && !pass_fd(socket, fd, mem.size), "no other process");
+	CHECK(pid > 0 && !pass_fd(socket, fd, mem.size), "no other process");
 	rc = peer_end(pid, socket);
 	close(fd);
 	if (rc == CANNOT && dmabuf) {
 		OK(barcopy_mem_free(test_g, &mem));
 		SKIP("no backend here maps a dma-buf");
 	}
-	EXPECT(!rc, "the other process: %d", rc);
+	CHECK(!rc, "the other process: %d", rc);
 	CU(cu.MemcpyDtoH(&seen, mem.device_ptr + 8192, 8));
-	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	CHECK(seen == 0x5678, "0x%llx", (unsigned long long)seen);
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
@@ -356,17 +356,17 @@ static void pinned_and_exported_by_ipc(void)
 	CU(cu.MemAlloc(&ptr, 4 << 20));
 	CU(ipc.get(&handle, ptr));
 	OK(pin_and_map(&m, ptr, 4 << 20));
-	EXPECT(m.h.h, "a handle of 0");
-	EXPECT(m.info.va == ptr, "pinned from 0x%llx", (unsigned long long)m.info.va);
+	CHECK(m.h.h, "a handle of 0");
+	CHECK(m.info.va == ptr, "pinned from 0x%llx", (unsigned long long)m.info.va);
 	OK(gdr_copy_to_mapping(m.h, m.p, &value, 8));
 	OK(barcopy_flush(m.h));
 	pid = peer_start("ipc-opener", &socket);
-	EXPECT(pid > 0 && write(socket, &handle, sizeof(handle)) == sizeof(handle),
-	       "no other process");
+	CHECK(pid > 0 && write(socket, &handle, sizeof(handle)) == sizeof(handle),
+	      "no other process");
 	rc = peer_end(pid, socket);
-	EXPECT(!rc, "the other process: %d", rc);
+	CHECK(!rc, "the other process: %d", rc);
 	OK(gdr_copy_from_mapping(m.h, &seen, m.p + 8192, 8));
-	EXPECT(seen == 0x5678, "0x%llx", (unsigned long long)seen);
+	CHECK(seen == 0x5678, "0x%llx", (unsigned long long)seen);
 	OK(unmap_and_unpin(&m));
 	CU(cu.MemFree(ptr));
 }

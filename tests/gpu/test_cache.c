@@ -39,16 +39,16 @@ static void hits(void)
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
 
-	EXPECT(cache, "no cache");
+	CHECK(cache, "no cache");
 	if (vmm_alloc(&v, 8 << 20, 4, EXPORTABLE))
 		return;
 	for (unsigned int i = 0; i < 100; i++)
-		EXPECT(word_arrives(cache, v.ptr + i * 83880 / 8 * 8, i), "word %u", i);
+		CHECK(word_arrives(cache, v.ptr + i * 83880 / 8 * 8, i), "word %u", i);
 	OK(barcopy_cache_get_stats(cache, &s));
 	printf("# hits %llu, misses %llu, %llu MiB pinned of at most %llu\n",
 	       (unsigned long long)s.hits, (unsigned long long)s.misses,
 	       (unsigned long long)s.bytes_pinned >> 20, (unsigned long long)s.max_bytes >> 20);
-	EXPECT(s.misses == 4, "%llu misses", (unsigned long long)s.misses);
+	CHECK(s.misses == 4, "%llu misses", (unsigned long long)s.misses);
 	vmm_free(&v);
 	OK(barcopy_cache_destroy(cache));
 }
@@ -100,25 +100,25 @@ static void reallocated(void)
 	struct thread t[4];
 	CUdeviceptr base;
 
-	EXPECT(cache, "no cache");
+	CHECK(cache, "no cache");
 	CU(cu.MemAddressReserve(&base, 8 << 20, 0, 0, 0));
 	for (unsigned int i = 0; i < 4; i++) {
 		t[i] = (struct thread){ .cache = cache,
 					.notify = validity == BARCOPY_CACHE_NOTIFIED,
 					.at = base + (i * 2 << 20) };
-		EXPECT(!pthread_create(&t[i].id, NULL, run_thread, &t[i]), "no thread");
+		CHECK(!pthread_create(&t[i].id, NULL, run_thread, &t[i]), "no thread");
 	}
 	for (unsigned int i = 0; i < 4; i++)
 		pthread_join(t[i].id, NULL);
 	for (unsigned int i = 0; i < 4; i++)
-		EXPECT(!t[i].wrong, "thread %u: %u wrong", i, t[i].wrong);
+		CHECK(!t[i].wrong, "thread %u: %u wrong", i, t[i].wrong);
 	OK(barcopy_cache_get_stats(cache, &s));
-	EXPECT(s.misses >= 4 * 50, "%llu misses: memory that is new was found",
-	       (unsigned long long)s.misses);
+	CHECK(s.misses >= 4 * 50, "%llu misses: memory that is new was found",
+	      (unsigned long long)s.misses);
 	/* By tag, the last region of each thread may still exist. */
-	EXPECT(rules->max_bytes ||
-		       s.invalidations >= 4 * (validity == BARCOPY_CACHE_NOTIFIED ? 50 : 49),
-	       "%llu invalidations", (unsigned long long)s.invalidations);
+	CHECK(rules->max_bytes ||
+		      s.invalidations >= 4 * (validity == BARCOPY_CACHE_NOTIFIED ? 50 : 49),
+	      "%llu invalidations", (unsigned long long)s.invalidations);
 	CU(cu.MemAddressFree(base, 8 << 20));
 	OK(barcopy_cache_destroy(cache));
 }
@@ -129,14 +129,14 @@ static void limit(void)
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
 
-	EXPECT(cache, "no cache");
+	CHECK(cache, "no cache");
 	if (vmm_alloc(&v, 16 << 20, 8, EXPORTABLE))
 		return;
 	for (unsigned int i = 0; i < 24; i++)
-		EXPECT(word_arrives(cache, v.ptr + (i % 8 * 2 << 20), i), "word %u", i);
+		CHECK(word_arrives(cache, v.ptr + (i % 8 * 2 << 20), i), "word %u", i);
 	OK(barcopy_cache_get_stats(cache, &s));
-	EXPECT(s.bytes_pinned == 4 << 20, "%llu bytes", (unsigned long long)s.bytes_pinned);
-	EXPECT(s.evictions == 22, "%llu evictions", (unsigned long long)s.evictions);
+	CHECK(s.bytes_pinned == 4 << 20, "%llu bytes", (unsigned long long)s.bytes_pinned);
+	CHECK(s.evictions == 22, "%llu evictions", (unsigned long long)s.evictions);
 	vmm_free(&v);
 	OK(barcopy_cache_destroy(cache));
 }
@@ -147,21 +147,21 @@ static void trim(void)
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	struct vmm v;
 
-	EXPECT(cache, "no cache");
+	CHECK(cache, "no cache");
 	if (vmm_alloc(&v, 16 << 20, 8, EXPORTABLE))
 		return;
 	for (unsigned int i = 0; i < 8; i++)
-		EXPECT(word_arrives(cache, v.ptr + (i * 2 << 20), i), "word %u", i);
+		CHECK(word_arrives(cache, v.ptr + (i * 2 << 20), i), "word %u", i);
 	OK(barcopy_cache_trim(cache, 6 << 20));
 	OK(barcopy_cache_get_stats(cache, &s));
-	EXPECT(s.regions == 3, "%llu regions", (unsigned long long)s.regions);
+	CHECK(s.regions == 3, "%llu regions", (unsigned long long)s.regions);
 	/*
 	 * Nothing notifies the cache of this free: trim ends its idle regions, whatever the limit.
 	 */
 	vmm_free(&v);
 	OK(barcopy_cache_trim(cache, UINT64_MAX));
 	OK(barcopy_cache_get_stats(cache, &s));
-	EXPECT(!s.regions, "%llu regions", (unsigned long long)s.regions);
+	CHECK(!s.regions, "%llu regions", (unsigned long long)s.regions);
 	OK(barcopy_cache_destroy(cache));
 }
 

@@ -68,12 +68,12 @@ static void engine_bytes(void)
 
 	if (open_with(&m, 1))
 		return;
-	EXPECT(same_bytes(&m), "other bytes");
-	EXPECT(copies() == 10, "%llu copies", (unsigned long long)copies());
-	EXPECT(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
+	CHECK(same_bytes(&m), "other bytes");
+	CHECK(copies() == 10, "%llu copies", (unsigned long long)copies());
+	CHECK(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
 	OK(barcopy_set_copy_options(m.h, NULL));
-	EXPECT(same_bytes(&m), "other bytes");
-	EXPECT(copies() == 10, "the copy engine after the defaults were restored");
+	CHECK(same_bytes(&m), "other bytes");
+	CHECK(copies() == 10, "the copy engine after the defaults were restored");
 	OK(mapped_close(&m));
 }
 
@@ -94,17 +94,17 @@ static void order_with_the_mapping(void)
 		/* No fence: the store stays in a line buffer. */
 		*(volatile uint64_t *)(void *)(m.p + i % 1024 * 8) = i;
 		OK(gdr_copy_from_mapping(m.h, block, m.p, sizeof(block)));
-		EXPECT(block[i % 1024] == i, "round %llu: the engine read %llu",
-		       (unsigned long long)i, (unsigned long long)block[i % 1024]);
+		CHECK(block[i % 1024] == i, "round %llu: the engine read %llu",
+		      (unsigned long long)i, (unsigned long long)block[i % 1024]);
 		/* That store must not overtake the bytes of the engine either. */
 		*(volatile uint64_t *)(void *)(m.p + 512) = ~i;
 		block[64] = i;
 		OK(gdr_copy_to_mapping(m.h, m.p, block, sizeof(block)));
 		OK(barcopy_get64(m.h, m.p + 512, &back));
-		EXPECT(back == i, "round %llu: the mapping has 0x%llx", (unsigned long long)i,
-		       (unsigned long long)back);
+		CHECK(back == i, "round %llu: the mapping has 0x%llx", (unsigned long long)i,
+		      (unsigned long long)back);
 	}
-	EXPECT(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
+	CHECK(fallbacks() == 0, "%llu fallbacks", (unsigned long long)fallbacks());
 	OK(mapped_close(&m));
 }
 
@@ -130,12 +130,12 @@ static void several_threads(void)
 	if (open_with(&m, 65536))
 		return;
 	for (int i = 0; i < 4; i++)
-		EXPECT(!pthread_create(&thread[i], NULL, without_context, &m), "pthread_create");
+		CHECK(!pthread_create(&thread[i], NULL, without_context, &m), "pthread_create");
 	for (int i = 0; i < 4; i++) {
 		pthread_join(thread[i], &bad);
-		EXPECT(!bad, "%s", (const char *)bad);
+		CHECK(!bad, "%s", (const char *)bad);
 	}
-	EXPECT(copies() == 80, "%llu copies by the engine", (unsigned long long)copies());
+	CHECK(copies() == 80, "%llu copies by the engine", (unsigned long long)copies());
 	OK(mapped_close(&m));
 }
 
@@ -159,9 +159,9 @@ static void freed_memory(void)
 	CU(vmm_map(m.v.ptr, m.v.size, EXPORTABLE));
 	m.v.mapped = true;
 	OK(gdr_copy_from_mapping(m.h, b, m.p, sizeof(b)));
-	EXPECT(!memcmp(a, b, sizeof(b)), "other bytes than the mapping's");
-	EXPECT(copies() == 1 && fallbacks() == 1, "%llu copies, %llu fallbacks",
-	       (unsigned long long)copies(), (unsigned long long)fallbacks());
+	CHECK(!memcmp(a, b, sizeof(b)), "other bytes than the mapping's");
+	CHECK(copies() == 1 && fallbacks() == 1, "%llu copies, %llu fallbacks",
+	      (unsigned long long)copies(), (unsigned long long)fallbacks());
 	OK(mapped_close(&m));
 }
 
@@ -182,8 +182,8 @@ static void during_capture(void)
 	OK(gdr_copy_from_mapping(m.h, buf, m.p, 1 << 20));
 	OK(gdr_copy_to_mapping(m.h, m.p, buf, 1 << 20));
 	CU(cu.StreamEndCapture(stream, &graph));
-	EXPECT(copies() == 2 && fallbacks() == 0, "%llu copies, %llu fallbacks",
-	       (unsigned long long)copies(), (unsigned long long)fallbacks());
+	CHECK(copies() == 2 && fallbacks() == 0, "%llu copies, %llu fallbacks",
+	      (unsigned long long)copies(), (unsigned long long)fallbacks());
 	CU(cu.GraphDestroy(graph));
 	CU(cu.StreamDestroy(stream));
 	OK(mapped_close(&m));

@@ -61,8 +61,8 @@ static void own_memory(void)
 		OK(barcopy_flush(m->handle));
 		OK(barcopy_get_handle_attribute(test_g, m->handle, BARCOPY_HANDLE_ATTR_DEVICE,
 						&ordinal));
-		EXPECT(ordinal == (uint64_t)i, "device %d says %llu", i,
-		       (unsigned long long)ordinal);
+		CHECK(ordinal == (uint64_t)i, "device %d says %llu", i,
+		      (unsigned long long)ordinal);
 	}
 	for (int i = 0; i < device_count; i++) {
 		const barcopy_mem_t *m = &devices[i].mem;
@@ -71,12 +71,12 @@ static void own_memory(void)
 		pattern(a, SIZE, (unsigned int)i + 1);
 		memset(b, 0, SIZE);
 		CU(cu.MemcpyDtoH(b, m->device_ptr, SIZE));
-		EXPECT(!memcmp(a, b, SIZE), "to device %d", i);
+		CHECK(!memcmp(a, b, SIZE), "to device %d", i);
 		pattern(a, SIZE, (unsigned int)i + 50);
 		CU(cu.MemcpyHtoD(m->device_ptr, a, SIZE));
 		CU(cu.CtxSynchronize());
 		OK(gdr_copy_from_mapping(m->handle, b, m->cpu_ptr, SIZE));
-		EXPECT(!memcmp(a, b, SIZE), "from device %d", i);
+		CHECK(!memcmp(a, b, SIZE), "from device %d", i);
 	}
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
 }
@@ -106,9 +106,9 @@ static void others_current(void)
 			OK(barcopy_cache_get(cache, at, 8, &region));
 			OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
 			OK(barcopy_cache_put(cache, &region));
-			EXPECT(seen == value, "device %d with %d current", i, j);
+			CHECK(seen == value, "device %d with %d current", i, j);
 			CU(cu.CtxGetCurrent(&now));
-			EXPECT(now == current, "the current context was changed");
+			CHECK(now == current, "the current context was changed");
 		}
 	OK(barcopy_cache_destroy(cache));
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
@@ -132,11 +132,11 @@ static void engines(void)
 		pattern(a, SIZE, (unsigned int)i + 100);
 		OK(gdr_copy_to_mapping(m->handle, m->cpu_ptr, a, SIZE));
 		OK(gdr_copy_from_mapping(m->handle, b, m->cpu_ptr, SIZE));
-		EXPECT(!memcmp(a, b, SIZE), "device %d", i);
+		CHECK(!memcmp(a, b, SIZE), "device %d", i);
 		OK(barcopy_get_stats(test_g, &after));
 		copies = after.engine_copies - before.engine_copies;
-		EXPECT(copies == 1, "device %d: %llu copies by its engine", i,
-		       (unsigned long long)copies);
+		CHECK(copies == 1, "device %d: %llu copies by its engine", i,
+		      (unsigned long long)copies);
 		OK(barcopy_set_copy_options(m->handle, NULL));
 	}
 	CU(cu.CtxSetCurrent(devices[0].gpu.ctx));
@@ -157,8 +157,8 @@ static void bars(void)
 		OK(barcopy_mem_alloc(test_g, i, (size_t)64 << 20, 0, &mem));
 		OK(barcopy_get_bar_info(i, &after));
 		OK(barcopy_mem_free(test_g, &mem));
-		EXPECT(after.used >= before.used + ((uint64_t)64 << 20), "device %d: %llu to %llu",
-		       i, (unsigned long long)before.used, (unsigned long long)after.used);
+		CHECK(after.used >= before.used + ((uint64_t)64 << 20), "device %d: %llu to %llu",
+		      i, (unsigned long long)before.used, (unsigned long long)after.used);
 	}
 }
 
@@ -187,10 +187,10 @@ static void a_thread_each(void)
 	if (!allocated())
 		return;
 	for (int i = 0; i < device_count; i++)
-		EXPECT(!pthread_create(&threads[i], NULL, one_device, &devices[i]), "no thread");
+		CHECK(!pthread_create(&threads[i], NULL, one_device, &devices[i]), "no thread");
 	for (int i = 0; i < device_count; i++) {
 		pthread_join(threads[i], &bad);
-		EXPECT(!bad, "device %d: other bytes", i);
+		CHECK(!bad, "device %d: other bytes", i);
 	}
 }
 

@@ -83,18 +83,18 @@ static void test_sizes(void)
 	void *params[] = { NULL, &count };
 	size_t got;
 
-	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 	for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
 		pattern(in, sizeof(in), (unsigned int)size);
 		OK(send(in, size));
 		OK(receive(out, sizeof(out), &got));
-		EXPECT(got == size, "%zu bytes of %zu", got, size);
+		CHECK(got == size, "%zu bytes of %zu", got, size);
 		for (size_t i = 0; i < sizeof(in) / 8; i++)
 			in[i]++;
 		/* Whole words only: the kernel adds 1 to a last word that is padded with 0. */
-		EXPECT(!memcmp(in, out, size / 8 * 8), "%zu bytes", size);
+		CHECK(!memcmp(in, out, size / 8 * 8), "%zu bytes", size);
 	}
-	EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
+	FAILS(EBUSY, barcopy_queue_destroy(queue, 0));
 	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 }
@@ -104,15 +104,14 @@ static void test_laps(void)
 	uint64_t count = (uint64_t)16 * (BARCOPY_QUEUE_LAP_MASK + 3), sent = 0, received = 0, word;
 	void *params[] = { NULL };
 
-	EXPECT(!open_queue("gdrcopy_queue_lines", 16, params), "%s", barcopy_last_error());
+	CHECK(!open_queue("gdrcopy_queue_lines", 16, params), "%s", barcopy_last_error());
 	while (received < count) {
 		if (sent < count && !barcopy_queue_try_send(queue, &sent, sizeof(sent), 0))
 			sent++;
 		word = 0;
 		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 0)) {
 			/* 4-byte words, each plus 1 */
-			EXPECT(word == ((received + 1) | UINT64_C(1) << 32), "%llx",
-			       (unsigned long long)word);
+			CHECK(word == ((received + 1) | UINT64_C(1) << 32), "%llx", (unsigned long long)word);
 			received++;
 		} else {
 			sched_yield();
@@ -131,19 +130,18 @@ static void test_bulk_data(void)
 	void *params[] = { NULL, &mem.device_ptr, &words };
 
 	OK(barcopy_mem_alloc(test_g, 0, 2 * sizeof(in), 0, &mem));
-	EXPECT(!open_queue("gdrcopy_queue_bulk", 0, params), "%s", barcopy_last_error());
+	CHECK(!open_queue("gdrcopy_queue_bulk", 0, params), "%s", barcopy_last_error());
 	for (uint64_t n = 1; n <= ROUNDS; n++) {
 		for (int i = 0; i < WORDS; i++)
 			in[i] = n;
 		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, in, sizeof(in)));
 		OK(send(&n, sizeof(n)));
 		OK(receive(answer, sizeof(answer), NULL));
-		EXPECT(answer[0] == n + 1 && !answer[1], "%llu words are stale",
-		       (unsigned long long)answer[1]);
+		CHECK(answer[0] == n + 1 && !answer[1], "%llu words are stale", (unsigned long long)answer[1]);
 		OK(gdr_copy_from_mapping(mem.handle, in, (char *)mem.cpu_ptr + sizeof(in),
 					 sizeof(in)));
 		for (int i = 0; i < WORDS; i++)
-			EXPECT(in[i] == n, "round %llu, word %d", (unsigned long long)n, i);
+			CHECK(in[i] == n, "round %llu, word %d", (unsigned long long)n, i);
 	}
 	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
@@ -162,11 +160,11 @@ static void test_capture(void)
 		SKIP("no stream capture here");
 	for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
 	     mode++) {
-		EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+		CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
 		CU(cu.StreamBeginCapture(CU_STREAM_PER_THREAD, (CUstreamCaptureMode)mode));
-		EXPECT(barcopy_queue_destroy(queue, 0) == EBUSY, "%s", barcopy_last_error());
+		FAILS(EBUSY, barcopy_queue_destroy(queue, 0));
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
 		OK(barcopy_queue_stop(queue, 0));
@@ -184,21 +182,20 @@ static void test_stop(void)
 	uint64_t word, n;
 	int rc;
 
-	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 	for (n = 0; n < 28; n++) /* 13 to 15 are taken and wait for room, or for the next read */
 		if (barcopy_queue_send(queue, &n, sizeof(n), 0, n < 14 ? WAIT : 10000000))
 			break;
-	EXPECT(n >= 14, "%llu were sent", (unsigned long long)n);
+	CHECK(n >= 14, "%llu were sent", (unsigned long long)n);
 	OK(barcopy_queue_stop(queue, 0));
 	for (uint64_t i = 0; i < n; i++) {
 		OK(receive(&word, sizeof(word), NULL));
-		EXPECT(word == i + 1, "%llu instead of %llu", (unsigned long long)word,
-		       (unsigned long long)i + 1);
+		CHECK(word == i + 1, "%llu instead of %llu", (unsigned long long)word, (unsigned long long)i + 1);
 	}
 	/* no limit, and no reply: the kernel ends, and so does the wait */
 	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, UINT64_MAX);
-	EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
-	EXPECT(phase_of(NULL) == BARCOPY_QUEUE_ENDED, "phase %d", phase_of(NULL));
+	CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+	CHECK(phase_of(NULL) == BARCOPY_QUEUE_ENDED, "phase %d", phase_of(NULL));
 	OK(barcopy_queue_destroy(queue, 0));
 }
 
@@ -211,11 +208,10 @@ static void test_end(void)
 	void *params[] = { &view, &count };
 	int rc;
 
-	EXPECT(!make_queue("gdrcopy_queue_echo", 16, &f), "%s", barcopy_last_error());
-	EXPECT(phase_of(NULL) == BARCOPY_QUEUE_NEVER_BEGUN, "phase %d", phase_of(NULL));
+	CHECK(!make_queue("gdrcopy_queue_echo", 16, &f), "%s", barcopy_last_error());
+	CHECK(phase_of(NULL) == BARCOPY_QUEUE_NEVER_BEGUN, "phase %d", phase_of(NULL));
 	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, BARCOPY_QUEUE_UNTIL_END, 0);
-	EXPECT(rc == ETIMEDOUT && strstr(barcopy_last_error(), "no kernel has begun"), "%d: %s", rc,
-	       barcopy_last_error());
+	CHECK(rc == ETIMEDOUT && strstr(barcopy_last_error(), "no kernel has begun"), "%d: %s", rc, barcopy_last_error());
 	for (int i = 0; i < 2; i++) {
 		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 		OK(send(&word, sizeof(word)));
@@ -224,14 +220,14 @@ static void test_end(void)
 					 0));
 		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL,
 					   BARCOPY_QUEUE_UNTIL_END, UINT64_MAX);
-		EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+		CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
 		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 1000000);
-		EXPECT(rc == ETIMEDOUT, "%d: %s", rc, barcopy_last_error());
+		CHECK(rc == ETIMEDOUT, "%d: %s", rc, barcopy_last_error());
 	}
-	EXPECT(word == 9, "%llu", (unsigned long long)word);
+	CHECK(word == 9, "%llu", (unsigned long long)word);
 	while (!(rc = barcopy_queue_try_send(queue, &word, 8, BARCOPY_QUEUE_UNTIL_END)))
 		;
-	EXPECT(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
+	CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
 	OK(barcopy_queue_destroy(queue, 0));
 }
 
@@ -245,18 +241,18 @@ static void test_refused(void)
 	CUstream other;
 	CUfunction f;
 
-	EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_echo"));
 	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	OK(send(&word, sizeof(word)));
 	OK(receive(&word, sizeof(word), NULL));
-	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
+	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
 	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
 	CU(cu.StreamSynchronize(other)); /* it has ended, the first one serves */
-	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
+	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
 	OK(send(&word, sizeof(word)));
 	OK(receive(&word, sizeof(word), NULL));
-	EXPECT(word == 3, "%llu", (unsigned long long)word);
+	CHECK(word == 3, "%llu", (unsigned long long)word);
 	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
@@ -265,13 +261,13 @@ static void test_refused(void)
 		barcopy_queue_view_t old = view;
 		void *late[] = { &old, &count };
 
-		EXPECT(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+		CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, late, NULL));
 		CU(cu.StreamSynchronize(other));
 	}
 	OK(send(&word, sizeof(word)));
 	OK(receive(&word, sizeof(word), NULL));
-	EXPECT(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
+	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
 	OK(barcopy_queue_stop(queue, 0));
 	OK(barcopy_queue_destroy(queue, WAIT));
 	CU(cu.StreamDestroy(other));

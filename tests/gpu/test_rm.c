@@ -72,11 +72,11 @@ static void whole_life(const char *what, CUdeviceptr addr, size_t size)
 	for (int round = 0; round < 2; round++) {
 		int rc = pin_and_map(&m, addr, size);
 
-		EXPECT(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
-		EXPECT(backend_of(m.h) == BARCOPY_BACKEND_RM, "%s: backend %d", what,
-		       (int)backend_of(m.h));
-		EXPECT(m.info.wc_mapping, "%s: not write-combined", what);
-		EXPECT(look(&m), "%s: other bytes at pin %d", what, round);
+		CHECK(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
+		CHECK(backend_of(m.h) == BARCOPY_BACKEND_RM, "%s: backend %d", what,
+		      (int)backend_of(m.h));
+		CHECK(m.info.wc_mapping, "%s: not write-combined", what);
+		CHECK(look(&m), "%s: other bytes at pin %d", what, round);
 		OK(unmap_and_unpin(&m));
 	}
 }
@@ -175,13 +175,13 @@ static void refused(void)
 	if (!more.alloc_managed)
 		SKIP("no cuMemAllocManaged");
 	CU(more.alloc_managed(&p, MIB, CU_MEM_ATTACH_GLOBAL));
-	EXPECT(gdr_pin_buffer_v2(test_g, p, MIB, 0, &h) == EINVAL, "managed memory was pinned");
-	EXPECT(strstr(barcopy_last_error(), "managed"), "%s", barcopy_last_error());
+	FAILS(EINVAL, gdr_pin_buffer_v2(test_g, p, MIB, 0, &h));
+	CHECK(strstr(barcopy_last_error(), "managed"), "%s", barcopy_last_error());
 	CU(cu.MemFree(p));
 	CU(cu.MemAlloc(&p, MIB));
-	EXPECT(gdr_pin_buffer_v2(test_g, p, 64 * MIB, 0, &h), "far beyond the allocation");
+	CHECK(gdr_pin_buffer_v2(test_g, p, 64 * MIB, 0, &h), "far beyond the allocation");
 	CU(cu.MemFree(p));
-	EXPECT(gdr_pin_buffer_v2(test_g, p, MIB, 0, &h), "memory that was freed was pinned");
+	CHECK(gdr_pin_buffer_v2(test_g, p, MIB, 0, &h), "memory that was freed was pinned");
 }
 
 /* ---- while a kernel runs --------------------------------------------------------------------- */
@@ -235,11 +235,11 @@ static void beside_a_kernel(void)
 	CU(cu.ModuleGetFunction(&f, module, "spin"));
 	CU(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cu.LaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
-	EXPECT(!pthread_create(&guard, NULL, release_spin, NULL), "no thread");
+	CHECK(!pthread_create(&guard, NULL, release_spin, NULL), "no thread");
 	OK(pin_and_map(&m, p, 64 * KIB));
 	OK(gdr_copy_to_mapping(m.h, m.p, "x", 1));
 	OK(unmap_and_unpin(&m));
-	EXPECT(!atomic_load(&spin_released), "pin, map, unmap or unpin waited for the kernel");
+	CHECK(!atomic_load(&spin_released), "pin, map, unmap or unpin waited for the kernel");
 	*spin_flag = 1;
 	pthread_join(guard, NULL);
 	CU(cu.StreamSynchronize(stream));
@@ -286,24 +286,24 @@ static void many_pins(void)
 	size_t at;
 	int fds;
 
-	EXPECT(m, "no memory");
+	CHECK(m, "no memory");
 	CU(cu.MemAlloc(&p, 4 * MIB));
 	fds = count_fds();
 	for (at = 0; at < count; at++)
 		if (pin_and_map(&m[at], p + at % 64 * 64 * KIB, 64 * KIB))
 			break;
-	EXPECT(at == count, "pin %zu: %s", at, barcopy_last_error());
-	EXPECT(count_fds() == fds, "%d descriptors, %d before", count_fds(), fds);
+	CHECK(at == count, "pin %zu: %s", at, barcopy_last_error());
+	CHECK(count_fds() == fds, "%d descriptors, %d before", count_fds(), fds);
 	if (bar1)
-		EXPECT(bar1_used() - bar1 <= count * 64 * KIB,
-		       "%llu bytes of BAR1 for %zu pins of 64 KiB",
-		       (unsigned long long)(bar1_used() - bar1), count);
-	EXPECT(look(&m[0]) && look(&m[count - 1]), "other bytes");
+		CHECK(bar1_used() - bar1 <= count * 64 * KIB,
+		      "%llu bytes of BAR1 for %zu pins of 64 KiB",
+		      (unsigned long long)(bar1_used() - bar1), count);
+	CHECK(look(&m[0]) && look(&m[count - 1]), "other bytes");
 	for (at = 0; at < count; at++)
 		OK(unmap_and_unpin(&m[at]));
 	CU(cu.MemFree(p));
-	EXPECT(bar1_used() == bar1, "%llu bytes of BAR1 in use, %llu before",
-	       (unsigned long long)bar1_used(), (unsigned long long)bar1);
+	CHECK(bar1_used() == bar1, "%llu bytes of BAR1 in use, %llu before",
+	      (unsigned long long)bar1_used(), (unsigned long long)bar1);
 	free(m);
 }
 
@@ -358,17 +358,17 @@ static void threads(void)
 	pthread_t t[THREADS];
 
 	for (uintptr_t i = 0; i < THREADS; i++)
-		EXPECT(!pthread_create(&t[i], NULL, work, (void *)i), "no thread");
+		CHECK(!pthread_create(&t[i], NULL, work, (void *)i), "no thread");
 	sleep(seconds);
 	atomic_store(&stop, true);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
 	printf("# %lu rounds by %d threads in %u s\n", atomic_load(&rounds_done), THREADS, seconds);
-	EXPECT(atomic_load(&rounds_done) >= THREADS, "hardly anything ran");
-	EXPECT(!atomic_load(&wrong), "%lu rounds failed", atomic_load(&wrong));
-	EXPECT(count_fds() == fds, "%d descriptors, %d before", count_fds(), fds);
-	EXPECT(bar1_used() == bar1, "%llu bytes of BAR1 in use, %llu before",
-	       (unsigned long long)bar1_used(), (unsigned long long)bar1);
+	CHECK(atomic_load(&rounds_done) >= THREADS, "hardly anything ran");
+	CHECK(!atomic_load(&wrong), "%lu rounds failed", atomic_load(&wrong));
+	CHECK(count_fds() == fds, "%d descriptors, %d before", count_fds(), fds);
+	CHECK(bar1_used() == bar1, "%llu bytes of BAR1 in use, %llu before",
+	      (unsigned long long)bar1_used(), (unsigned long long)bar1);
 }
 
 /* ---- a program that closes what it did not open ---------------------------------------------- */
@@ -438,17 +438,17 @@ static void nodes_closed(void)
 	CU(cu.CtxSynchronize());
 	OK(pin_and_map(&m, p, size));
 	closed = close_the_librarys_nodes();
-	EXPECT(closed >= 2, "%d nodes closed", closed);
+	CHECK(closed >= 2, "%d nodes closed", closed);
 	CU(cu.MemFree(p));
 	mark_the_rest();
 	for (size_t at = 0; at < size; at += 64 * KIB)
 		others += m.p[at] != 0x11;
 	(void)unmap_and_unpin(&m); /* says that its client is gone */
-	EXPECT(!others, "%zu of %zu pages show other memory", others, size / (64 * KIB));
+	CHECK(!others, "%zu of %zu pages show other memory", others, size / (64 * KIB));
 	/* With no range left, the next pin has another client. */
 	CU(cu.MemAlloc(&p, MIB));
 	OK(pin_and_map(&m, p, MIB));
-	EXPECT(look(&m), "after the library's nodes were closed");
+	CHECK(look(&m), "after the library's nodes were closed");
 	OK(unmap_and_unpin(&m));
 	CU(cu.MemFree(p));
 }
@@ -483,7 +483,7 @@ static void workers_of_a_server(void)
 	}
 	if (pid > 0)
 		waitpid(pid, &status, 0);
-	EXPECT(!status, "status 0x%x of a process that opens and forks", status);
+	CHECK(!status, "status 0x%x of a process that opens and forks", status);
 }
 
 int main(int argc, char **argv)

@@ -69,7 +69,7 @@ static void t_proc_pins(void)
 	id2 = pins_line(va2, h2, state);
 	CHECK(id && id2 && id != id2);
 	CHECK(!strcmp(state, kind));
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	snprintf(want, sizeof(want), "%s%s", kind, cb_flag(one, h) ? ",revoked" : "");
 	CHECK_EQ(pins_line(va, h, state), id);
 	CHECK(!strcmp(state, want));
@@ -172,40 +172,40 @@ static void t_bad_handle(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
-		CHECK_EQ(unpin(drv, bad[i]), -EINVAL);
-		CHECK_EQ(cb_flag(drv, bad[i]), -EINVAL);
-		CHECK_EQ(get_info(drv, bad[i], &info), -EINVAL);
-		CHECK_EQ(get_info_v2(drv, bad[i], &info2), -EINVAL);
-		CHECK_EQ(req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE), -EINVAL);
-		CHECK_EQ(populate(drv, bad[i]), -EINVAL);
+		FAILS(EINVAL, unpin(drv, bad[i]));
+		FAILS(EINVAL, cb_flag(drv, bad[i]));
+		FAILS(EINVAL, get_info(drv, bad[i], &info));
+		FAILS(EINVAL, get_info_v2(drv, bad[i], &info2));
+		FAILS(EINVAL, req_type(drv, bad[i], GDRDRV_MAPPING_TYPE_NONE));
+		FAILS(EINVAL, populate(drv, bad[i]));
 		if (bad[i] < 1ULL << 32)
 			CHECK(map(drv, bad[i], GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 	}
-	CHECK_EQ(unpin(other, live), -EINVAL); /* a handle belongs to its descriptor */
+	FAILS(EINVAL, unpin(other, live)); /* a handle belongs to its descriptor */
 	CHECK(map(other, live, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
-	CHECK_EQ(get_info(drv, live, &info), 0);
-	CHECK_EQ(unpin(drv, live), 0);
-	CHECK_EQ(unpin(drv, live), -EINVAL);
-	CHECK_EQ(get_info(drv, live, &info), -EINVAL);
+	OK(get_info(drv, live, &info));
+	OK(unpin(drv, live));
+	FAILS(EINVAL, unpin(drv, live));
+	FAILS(EINVAL, get_info(drv, live, &info));
 }
 
 static void t_pin_wrong(void)
 {
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h = 0;
 
-	CHECK_EQ(pin(drv, va, 0, &h), -EINVAL);
-	CHECK_EQ(pin(drv, va, -1ULL, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, va, -va, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, va, -va - 1, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, -1ULL, 1, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, -GPU_PAGE, 1, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, 0, 1ULL << 60, &h), -EOVERFLOW);
-	CHECK_EQ(pin(drv, va, 4 * GPU_PAGE + 1, &h), -EINVAL); /* beyond the allocation */
-	CHECK_EQ(pin(drv, va - 1, 1, &h), -EINVAL);
-	CHECK_EQ(pin(drv, (uintptr_t)&h, 8, &h), -EINVAL); /* host memory */
-	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 2, &h), -EINVAL);
-	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0xffffffff, &h), -EINVAL);
-	CHECK_EQ(pin_flags(drv, va, 0, 0, &h), -EINVAL);
+	FAILS(EINVAL, pin(drv, va, 0, &h));
+	FAILS(EOVERFLOW, pin(drv, va, -1ULL, &h));
+	FAILS(EOVERFLOW, pin(drv, va, -va, &h));
+	FAILS(EOVERFLOW, pin(drv, va, -va - 1, &h));
+	FAILS(EOVERFLOW, pin(drv, -1ULL, 1, &h));
+	FAILS(EOVERFLOW, pin(drv, -GPU_PAGE, 1, &h));
+	FAILS(EOVERFLOW, pin(drv, 0, 1ULL << 60, &h));
+	FAILS(EINVAL, pin(drv, va, 4 * GPU_PAGE + 1, &h)); /* beyond the allocation */
+	FAILS(EINVAL, pin(drv, va - 1, 1, &h));
+	FAILS(EINVAL, pin(drv, (uintptr_t)&h, 8, &h)); /* host memory */
+	FAILS(EINVAL, pin_flags(drv, va, GPU_PAGE, 2, &h));
+	FAILS(EINVAL, pin_flags(drv, va, GPU_PAGE, 0xffffffff, &h));
+	FAILS(EINVAL, pin_flags(drv, va, 0, 0, &h));
 	CHECK_EQ(h, 0);
 	CHECK_EQ(gpu_info(prov).pins, 0);
 }
@@ -219,7 +219,7 @@ static void t_info(void)
 	/* Unaligned address and size are rounded out to 64 KiB units. */
 	h = must_pin(drv, va + GPU_PAGE + 5, GPU_PAGE);
 	memset(&info, 0xff, sizeof(info));
-	CHECK_EQ(get_info(drv, h, &info), 0);
+	OK(get_info(drv, h, &info));
 	CHECK_EQ(info.va, va + GPU_PAGE);
 	CHECK_EQ(info.mapped_size, 2 * GPU_PAGE);
 	CHECK_EQ(info.page_size, GPU_PAGE);
@@ -227,7 +227,7 @@ static void t_info(void)
 	CHECK_EQ(info.mapped, 0);
 	CHECK_EQ(info.wc_mapping, 0);
 	memset(&info2, 0xff, sizeof(info2));
-	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	OK(get_info_v2(drv, h, &info2));
 	CHECK_EQ(info2.va, info.va);
 	CHECK_EQ(info2.mapped_size, info.mapped_size);
 	CHECK_EQ(info2.tm_cycles, info.tm_cycles);
@@ -235,14 +235,14 @@ static void t_info(void)
 	CHECK_EQ(cb_flag(drv, h), 0);
 
 	must_map(drv, h, GPU_PAGE);
-	CHECK_EQ(get_info(drv, h, &info), 0);
+	OK(get_info(drv, h, &info));
 	CHECK_EQ(info.mapped, 1);
 	CHECK_EQ(info.wc_mapping, 1);
-	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	OK(get_info_v2(drv, h, &info2));
 	CHECK_EQ(info2.mapping_type, GDRDRV_MAPPING_TYPE_WC);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	h = must_pin(drv, va, 1);
-	CHECK_EQ(get_info(drv, h, &info), 0);
+	OK(get_info(drv, h, &info));
 	CHECK_EQ(info.mapped_size, GPU_PAGE);
 }
 
@@ -258,9 +258,9 @@ static void t_handles(void)
 		for (j = i + 1; j < 8; j++)
 			CHECK(h[i] + (i + 1) * pages <= h[j] || h[j] + (j + 1) * pages <= h[i]);
 	gone = h[3];
-	CHECK_EQ(unpin(drv, gone), 0);
+	OK(unpin(drv, gone));
 	CHECK(must_pin(drv, va, GPU_PAGE) != gone);
-	CHECK_EQ(cb_flag(drv, gone), -EINVAL);
+	FAILS(EINVAL, cb_flag(drv, gone));
 }
 
 static void t_data(void)
@@ -304,17 +304,17 @@ static void t_tokens(void)
 		CHECK(!setgid(1000) && !setuid(1000));
 		drv = drv_open();
 		for (i = 0; i <= tokens.p2p_token; i++)
-			CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, i, tokens.va_space, &h), -EINVAL);
+			FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, i, tokens.va_space, &h));
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h), -EINVAL);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, 0, &h), -EINVAL);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, tokens.va_space, &h), -EINVAL);
-	CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, -1ULL, 0xffffffff, &h), -EINVAL);
+	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, tokens.va_space, &h));
+	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, tokens.p2p_token, 0, &h));
+	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, 0, tokens.va_space, &h));
+	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, -1ULL, 0xffffffff, &h));
 	CHECK_EQ(gpu_info(prov).gets, gets);
 	if (rig.mode != DMABUF)
-		CHECK_EQ(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h), 0);
+		OK(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h));
 }
 
 /*
@@ -329,9 +329,9 @@ static void t_too_large(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
-		CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), -ENOMEM);
+		FAILS(ENOMEM, pin_tokens(drv, va, sizes[i], 0, 0, &h));
 	CHECK_EQ(gpu_info(prov).gets, gets);
-	CHECK_EQ(pin_tokens(drv, va + GPU_PAGE, GPU_PAGE, 0, 0, &h), -EINVAL);
+	FAILS(EINVAL, pin_tokens(drv, va + GPU_PAGE, GPU_PAGE, 0, 0, &h));
 	CHECK_EQ(gpu_info(prov).gets, gets + (rig.mode == FALLBACK && rig.gen > 515 ? 2 : 1));
 	CHECK(gpu_info(prov).largest_get <= gpu_info(prov).bar_size);
 }
@@ -349,10 +349,10 @@ static void t_force_pcie(void)
 	} else {
 		CHECK_EQ(ret, 0);
 		CHECK_EQ(read_number("/sys/module/provider/parameters/last_flags"), 1);
-		CHECK_EQ(unpin(drv, h), 0);
+		OK(unpin(drv, h));
 	}
-	CHECK_EQ(pin_flags(drv, va, GPU_PAGE, 0, &h), 0);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(pin_flags(drv, va, GPU_PAGE, 0, &h));
+	OK(unpin(drv, h));
 }
 
 /* Pins have the kind that the set-up is named after. */
@@ -376,8 +376,8 @@ static void t_failed_pin(void)
 		 rig.mode == DMABUF ? -EOPNOTSUPP : -EINVAL);
 	close(drv);
 	CHECK(!driver_is_kept());
-	CHECK_EQ(delete_module_named("gdrdrv"), 0);
-	CHECK_EQ(load_driver(), 0);
+	OK(delete_module_named("gdrdrv"));
+	OK(load_driver());
 }
 
 const struct test tests_basic[] = {

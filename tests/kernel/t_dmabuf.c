@@ -14,11 +14,11 @@ static struct gdrdrv_ioc_pin_dmabuf good_arg(uint64_t va, uint64_t size, int *fd
 	return exported_arg(va, size, PROVIDER_BUF_GOOD, fd);
 }
 
-#define EXPECT(change, err)                              \
+#define REFUSED(change, err)                             \
 	do {                                             \
 		struct gdrdrv_ioc_pin_dmabuf arg = good; \
 		change;                                  \
-		CHECK_EQ(pin_dmabuf(drv, &arg), -(err)); \
+		FAILS(err, pin_dmabuf(drv, &arg));       \
 		CHECK_EQ(gpu_info(prov).maps, 0);        \
 	} while (0)
 
@@ -28,41 +28,41 @@ static void t_args(void)
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE);
 	struct gdrdrv_ioc_pin_dmabuf good = good_arg(va, 4 * GPU_PAGE, &fd), *ro;
 
-	EXPECT(arg.fd = -1, EBADF);
-	EXPECT(arg.fd = 1000, EBADF);
-	EXPECT(arg.fd = null, EINVAL);
-	EXPECT(arg.fd = drv, EINVAL);
-	EXPECT(arg.flags = 1, EINVAL);
-	EXPECT(arg.pad = 1, EINVAL);
-	EXPECT(arg.size = 0, EINVAL);
-	EXPECT(arg.size = 4 * GPU_PAGE + 4096, EINVAL);
-	EXPECT(arg.size = 4095, EINVAL);
-	EXPECT(arg.size = 1ULL << 40, EINVAL);
-	EXPECT(arg.size = -4096ULL, EOVERFLOW);
-	EXPECT((arg.size = -4096ULL, arg.addr = 8192), EOVERFLOW);
-	EXPECT(arg.offset = 1, EINVAL);
-	EXPECT(arg.offset = 4096, EINVAL);
-	EXPECT(arg.offset = -4096ULL, EINVAL);
-	EXPECT((arg.offset = 4 * GPU_PAGE, arg.size = 4096), EINVAL);
-	EXPECT((arg.offset = -4096ULL, arg.size = 8192), EINVAL);
-	EXPECT(arg.addr = 100, EINVAL);
-	EXPECT(arg.addr = -4096ULL, EOVERFLOW);
-	EXPECT(arg.pci_device = 32, EINVAL);
-	EXPECT(arg.pci_device = 0xff, EINVAL);
-	EXPECT(arg.pci_function = 8, EINVAL);
-	EXPECT(arg.pci_function = 7, ENODEV);
-	EXPECT(arg.pci_bus = 0xee, ENODEV);
-	EXPECT(arg.pci_domain = 1, ENODEV);
-	EXPECT(arg.pci_domain = 0xffffffff, ENODEV);
-	EXPECT((arg.pci_bus = 0, arg.pci_device = 0, arg.pci_function = 0), ENODEV); /* a bridge */
+	REFUSED(arg.fd = -1, EBADF);
+	REFUSED(arg.fd = 1000, EBADF);
+	REFUSED(arg.fd = null, EINVAL);
+	REFUSED(arg.fd = drv, EINVAL);
+	REFUSED(arg.flags = 1, EINVAL);
+	REFUSED(arg.pad = 1, EINVAL);
+	REFUSED(arg.size = 0, EINVAL);
+	REFUSED(arg.size = 4 * GPU_PAGE + 4096, EINVAL);
+	REFUSED(arg.size = 4095, EINVAL);
+	REFUSED(arg.size = 1ULL << 40, EINVAL);
+	REFUSED(arg.size = -4096ULL, EOVERFLOW);
+	REFUSED((arg.size = -4096ULL, arg.addr = 8192), EOVERFLOW);
+	REFUSED(arg.offset = 1, EINVAL);
+	REFUSED(arg.offset = 4096, EINVAL);
+	REFUSED(arg.offset = -4096ULL, EINVAL);
+	REFUSED((arg.offset = 4 * GPU_PAGE, arg.size = 4096), EINVAL);
+	REFUSED((arg.offset = -4096ULL, arg.size = 8192), EINVAL);
+	REFUSED(arg.addr = 100, EINVAL);
+	REFUSED(arg.addr = -4096ULL, EOVERFLOW);
+	REFUSED(arg.pci_device = 32, EINVAL);
+	REFUSED(arg.pci_device = 0xff, EINVAL);
+	REFUSED(arg.pci_function = 8, EINVAL);
+	REFUSED(arg.pci_function = 7, ENODEV);
+	REFUSED(arg.pci_bus = 0xee, ENODEV);
+	REFUSED(arg.pci_domain = 1, ENODEV);
+	REFUSED(arg.pci_domain = 0xffffffff, ENODEV);
+	REFUSED((arg.pci_bus = 0, arg.pci_device = 0, arg.pci_function = 0), ENODEV); /* a bridge */
 
 	/* The copy out of the handle fails: the pin must be undone. */
 	ro = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*ro = good;
 	mprotect(ro, 4096, PROT_READ);
-	CHECK_EQ(pin_dmabuf(drv, ro), -EFAULT);
+	FAILS(EFAULT, pin_dmabuf(drv, ro));
 	CHECK_EQ(gpu_info(prov).maps, 0);
-	CHECK_EQ(pin_dmabuf(drv, &good), 0);
+	OK(pin_dmabuf(drv, &good));
 	CHECK_EQ(gpu_info(prov).maps, 1);
 }
 
@@ -102,9 +102,9 @@ static void sub_range(unsigned int flags)
 	arg.offset = off;
 	arg.size = len;
 	arg.addr = va + off;
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 	close(fd);
-	CHECK_EQ(get_info(drv, arg.handle, &info), 0);
+	OK(get_info(drv, arg.handle, &info));
 	CHECK_EQ(info.va, va + off);
 	CHECK_EQ(info.mapped_size, len);
 	CHECK_EQ(nr_runs(), flags & PROVIDER_SCATTER ? 6 : 1);
@@ -113,9 +113,9 @@ static void sub_range(unsigned int flags)
 	check_data(&r, len);
 	for (i = 0; i < len; i += 4096)
 		CHECK(pte_is_wc(read_pte(prov, r.p + i).pte));
-	CHECK_EQ(unpin(drv, r.h), 0);
+	OK(unpin(drv, r.h));
 	unmap(r.p, len);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 }
 
 /* The exporter cuts a range into pieces; the driver merges them again. */
@@ -142,7 +142,7 @@ static void t_read_only_fd(void)
 	struct gdrdrv_ioc_pin_dmabuf arg = exported_arg(va, GPU_PAGE, PROVIDER_BUF_READ_ONLY, &fd);
 	uint8_t byte = 0x5e, *p;
 
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EACCES);
 	CHECK(map_prot(drv, arg.handle, GPU_PAGE, PROT_WRITE, MAP_SHARED, NULL) == MAP_FAILED &&
 	      errno == EACCES);
@@ -166,23 +166,23 @@ static void t_two_imports(void)
 	arg[0] = arg[1] = good_arg(va, 2 * GPU_PAGE, &fd);
 	arg[2] = good_arg(va, 2 * GPU_PAGE, &other);
 	for (i = 0; i < 3; i++) {
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), 0);
+		OK(pin_dmabuf(drv, &arg[i]));
 		p[i] = must_map(drv, arg[i].handle, 2 * GPU_PAGE);
 	}
 	p[0][GPU_PAGE] = 0x91;
 	__sync_synchronize();
 	CHECK_EQ(p[1][GPU_PAGE], 0x91);
 	CHECK_EQ(p[2][GPU_PAGE], 0x91);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	close(fd);
 	close(other);
-	CHECK_EQ(unpin(drv, arg[1].handle), 0);
+	OK(unpin(drv, arg[1].handle));
 	CHECK_EQ(try_read(p[1]), SIGBUS);
 	CHECK_EQ(p[0][GPU_PAGE], 0x91);
 	CHECK(pte_is_wc(read_pte(prov, p[0] + GPU_PAGE).pte));
-	CHECK_EQ(unpin(drv, arg[0].handle), 0);
+	OK(unpin(drv, arg[0].handle));
 	CHECK_EQ(p[2][GPU_PAGE], 0x91);
-	CHECK_EQ(unpin(drv, arg[2].handle), 0);
+	OK(unpin(drv, arg[2].handle));
 	CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
 }
 
@@ -195,18 +195,18 @@ static void t_memory_stays(void)
 	uint8_t *buf = malloc(4 * GPU_PAGE);
 	volatile uint8_t *p;
 
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 	p = must_map(drv, arg.handle, 4 * GPU_PAGE);
 	p[3 * GPU_PAGE] = 0x4d;
 	close(fd);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	next = gpu_alloc(prov, 4 * GPU_PAGE);
 	memset(buf, 0xee, 4 * GPU_PAGE);
 	gpu_poke(prov, next, buf, 4 * GPU_PAGE);
 	CHECK_EQ(p[3 * GPU_PAGE], 0x4d);
 	CHECK_EQ(cb_flag(drv, arg.handle), 0);
 	CHECK_EQ(gpu_info(prov).bufs, 1);
-	CHECK_EQ(unpin(drv, arg.handle), 0);
+	OK(unpin(drv, arg.handle));
 	CHECK_EQ(gpu_info(prov).bufs, 0);
 	CHECK_EQ(try_read(p), SIGBUS);
 }
@@ -217,10 +217,10 @@ static void t_map_fails(void)
 	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 
 	knob("fail_map", 1);
-	CHECK_EQ(pin_dmabuf(drv, &arg), -ENOMEM);
+	FAILS(ENOMEM, pin_dmabuf(drv, &arg));
 	knob("fail_map", 0);
 	nothing_pinned();
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 }
 
 /* Any process with the descriptor may pin: the memory's owner granted access by passing it on. */
@@ -234,7 +234,7 @@ static void t_fd_is_the_right(void)
 	if (!pid) {
 		CHECK(!setgid(1000) && !setuid(1000));
 		drv = drv_open();
-		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+		OK(pin_dmabuf(drv, &arg));
 		must_map(drv, arg.handle, GPU_PAGE)[1] = 0x66;
 		_exit(0);
 	}
@@ -259,8 +259,8 @@ static void t_move(void)
 	struct gdrdrv_ioc_pin_dmabuf beside = good_arg(other, GPU_PAGE, &keep);
 	volatile uint8_t *p, *q;
 
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
-	CHECK_EQ(pin_dmabuf(drv, &beside), 0);
+	OK(pin_dmabuf(drv, &arg));
+	OK(pin_dmabuf(drv, &beside));
 	p = must_map(drv, arg.handle, 2 * MiB);
 	q = must_map(drv, beside.handle, GPU_PAGE);
 	p[0] = p[MiB] = q[0] = 0x21;
@@ -275,12 +275,12 @@ static void t_move(void)
 	CHECK(map(drv, arg.handle, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
 	CHECK_EQ(q[0], 0x21);
 	CHECK_EQ(cb_flag(drv, beside.handle), 0);
-	CHECK_EQ(unpin(drv, arg.handle), 0);
+	OK(unpin(drv, arg.handle));
 	CHECK_EQ(poll(&pfd, 1, 0), 0);
 	CHECK_EQ(gpu_info(prov).maps, 1);
 	/* The same buffer can be pinned anew. */
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
-	CHECK_EQ(unpin(drv, arg.handle), 0);
+	OK(pin_dmabuf(drv, &arg));
+	OK(unpin(drv, arg.handle));
 }
 
 static volatile bool mover_stop, mover_rests;
@@ -331,7 +331,7 @@ static void t_move_race(void)
 			late += read_pte(prov, at + i * 4096 % (2 * MiB)).level != 0;
 			CHECK_EQ(try_read(at), SIGBUS);
 		}
-		CHECK_EQ(unpin(drv, arg.handle), 0);
+		OK(unpin(drv, arg.handle));
 		munmap(at - 4096, 2 * MiB + 2 * 4096);
 	}
 	mover_stop = true;
@@ -350,19 +350,19 @@ static void t_reload(void)
 
 	for (i = 0; i < 2; i++) {
 		arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
-		CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+		OK(pin_dmabuf(drv, &arg));
 		close(fd);
 		close(prov);
 		p = must_map(drv, arg.handle, GPU_PAGE);
 		p[0] = 0x31;
-		CHECK_EQ(delete_module_named("provider"), -EAGAIN);
+		FAILS(EAGAIN, delete_module_named("provider"));
 		CHECK_EQ(p[0], 0x31);
-		CHECK_EQ(unpin(drv, arg.handle), 0);
+		OK(unpin(drv, arg.handle));
 		unmap(p, GPU_PAGE);
-		CHECK_EQ(delete_module_named("provider"), 0);
+		OK(delete_module_named("provider"));
 		arg.fd = -1;
-		CHECK_EQ(pin_dmabuf(drv, &arg), -ENODEV);
-		CHECK_EQ(load_provider(""), 0);
+		FAILS(ENODEV, pin_dmabuf(drv, &arg));
+		OK(load_provider(""));
 		prov = prov_open();
 	}
 }
@@ -377,7 +377,7 @@ static void t_pieces_535(void)
 
 	CHECK_EQ(pin_dmabuf(drv, &arg), broken ? -ENOMEM : 0);
 	arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 }
 
 /* The set-up has IOVAs exactly where it should: otherwise no other test covers them. */
@@ -387,7 +387,7 @@ static void t_iovas(void)
 	struct gdrdrv_ioc_pin_dmabuf arg = good_arg(gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &fd);
 	unsigned int before = gpu_info(prov).iovas;
 
-	CHECK_EQ(pin_dmabuf(drv, &arg), 0);
+	OK(pin_dmabuf(drv, &arg));
 	CHECK_EQ(gpu_info(prov).iovas - before, rig.iommu && kernel_has_iovas());
 }
 
@@ -404,19 +404,19 @@ static void t_measure_pin(void)
 		long long t0 = now_us(), t1, t2;
 
 		for (round = 0; round < rounds; round++) {
-			CHECK_EQ(pin_tokens(drv, va, sizes[i], 0, 0, &h), 0);
-			CHECK_EQ(unpin(drv, h), 0);
+			OK(pin_tokens(drv, va, sizes[i], 0, 0, &h));
+			OK(unpin(drv, h));
 		}
 		t1 = now_us();
 		for (round = 0; round < rounds; round++) {
-			CHECK_EQ(pin_dmabuf(drv, &arg), 0);
-			CHECK_EQ(unpin(drv, arg.handle), 0);
+			OK(pin_dmabuf(drv, &arg));
+			OK(unpin(drv, arg.handle));
 		}
 		t2 = now_us();
 		printf("# pin and unpin of %zu KiB: p2p %lld us, dma-buf %lld us\n", sizes[i] / KiB,
 		       (t1 - t0) / rounds, (t2 - t1) / rounds);
 		close(fd);
-		CHECK_EQ(gpu_free(prov, va), 0);
+		OK(gpu_free(prov, va));
 	}
 }
 

@@ -17,7 +17,7 @@ static void t_get_fails(void)
 		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -errs[i]);
 	}
 	knob("fail_get", 524); /* ENOTSUPP is internal to the kernel */
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, pin(drv, va, GPU_PAGE, &h));
 	knob("fail_get", 0);
 	nothing_pinned();
 }
@@ -30,17 +30,17 @@ static void t_fallback_per_pin(void)
 	a = must_pin(drv, va, GPU_PAGE);
 	knob("fail_persistent", 0);
 	b = must_pin(drv, va, GPU_PAGE);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	CHECK_EQ(cb_flag(drv, a), 1);
 	CHECK_EQ(cb_flag(drv, b), 0);
 	/* No fallback if memory is short or not allocated, or if two contexts have the address. */
 	va = gpu_alloc(prov, GPU_PAGE);
 	knob("fail_persistent", EIO);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -EIO);
+	FAILS(EIO, pin(drv, va, GPU_PAGE, &a));
 	knob("fail_persistent", ENOMEM);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -ENOMEM);
+	FAILS(ENOMEM, pin(drv, va, GPU_PAGE, &a));
 	knob("fail_persistent", EINVAL);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &a), -EINVAL);
+	FAILS(EINVAL, pin(drv, va, GPU_PAGE, &a));
 	knob("fail_persistent", 524); /* the value of this set-up */
 }
 
@@ -49,7 +49,7 @@ static void t_table_version(void)
 	uint64_t va = gpu_alloc(prov, GPU_PAGE), h;
 
 	knob("table_version", rig.gen >= 580 ? 0x10002 : 0x20000);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, pin(drv, va, GPU_PAGE, &h));
 	knob("table_version", 0);
 	nothing_pinned();
 	must_pin(drv, va, GPU_PAGE);
@@ -60,11 +60,11 @@ static void t_table_wrong(void)
 	uint64_t va = gpu_alloc(prov, 4 * GPU_PAGE), h;
 
 	knob("page_kib", 77);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, pin(drv, va, GPU_PAGE, &h));
 	knob("page_kib", 0);
 	knob("short_table", 1);
-	CHECK_EQ(pin(drv, va, 4 * GPU_PAGE, &h), -EINVAL);
-	CHECK_EQ(pin(drv, va, 1, &h), -EINVAL);
+	FAILS(EINVAL, pin(drv, va, 4 * GPU_PAGE, &h));
+	FAILS(EINVAL, pin(drv, va, 1, &h));
 	knob("short_table", 0);
 	nothing_pinned();
 }
@@ -79,16 +79,16 @@ static void page_size(int kib, unsigned int flags)
 	struct gdrdrv_ioc_get_info info;
 
 	knob("page_kib", kib);
-	CHECK_EQ(pin(drv, r.va, size, &r.h), 0);
+	OK(pin(drv, r.va, size, &r.h));
 	knob("page_kib", 0);
-	CHECK_EQ(get_info(drv, r.h, &info), 0);
+	OK(get_info(drv, r.h, &info));
 	CHECK_EQ(info.page_size, kib * 1024);
 	CHECK_EQ(info.mapped_size, size);
 	r.p = must_map(drv, r.h, size);
 	check_data(&r, size);
-	CHECK_EQ(unpin(drv, r.h), 0);
+	OK(unpin(drv, r.h));
 	unmap(r.p, size);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 }
 
 static void t_page_size(void)
@@ -110,7 +110,7 @@ static void with_knob(const char *name)
 	knob(name, 0);
 	p = must_map(drv, h, GPU_PAGE);
 	p[0] = 1;
-	CHECK_EQ(get_info_v2(drv, h, &info), 0);
+	OK(get_info_v2(drv, h, &info));
 #ifdef __x86_64__
 	/* The MTRRs make a BAR uncached, so the driver uses and reports write-combining. */
 	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_WC);
@@ -118,7 +118,7 @@ static void with_knob(const char *name)
 #else
 	CHECK_EQ(info.mapping_type, GDRDRV_MAPPING_TYPE_CACHING);
 	CHECK_EQ((read_pte(prov, p).pte >> 2) & 7, 0);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, req_type(drv, h, GDRDRV_MAPPING_TYPE_WC));
 #endif
 }
 
@@ -150,12 +150,12 @@ static void t_put_fails(void)
 	va = gpu_alloc(prov, GPU_PAGE);
 	h = must_pin(drv, va, GPU_PAGE);
 	knob("fail_put", EIO);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	knob("fail_put", 0);
-	CHECK_EQ(cb_flag(drv, h), -EINVAL);
+	FAILS(EINVAL, cb_flag(drv, h));
 	close(drv);
-	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	FAILS(EAGAIN, delete_module_named("gdrdrv"));
+	OK(gpu_free(prov, va));
 	CHECK_EQ(gpu_info(prov).pins, 0);
 }
 
@@ -277,7 +277,7 @@ static void after_call(struct attempt *a, enum call call, int ret)
 	if (a->p)
 		CHECK_EQ(munmap(a->p, GPU_PAGE), 0);
 	if (a->h)
-		CHECK_EQ(unpin(a->drv, a->h), 0);
+		OK(unpin(a->drv, a->h));
 	if (a->fd >= 0)
 		close(a->fd);
 	close(a->drv);
@@ -326,7 +326,7 @@ static void fail_calls(const char *what,
 	enum call call;
 
 	/* The first pin opens a descriptor that later ones use. */
-	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
+	OK(unpin(drv, must_pin(drv, va, GPU_PAGE)));
 	for (call = PIN; call < NR_CALLS; call++) {
 		unsigned int n, errors = 0;
 		struct attempt a;

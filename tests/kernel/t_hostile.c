@@ -25,7 +25,7 @@ static void refused(unsigned int kind)
 		nothing_pinned();
 	}
 	close(fd);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 }
 
 static void t_addresses(void)
@@ -78,7 +78,7 @@ static void t_other_exporters(void)
 		struct gdrdrv_ioc_pin_dmabuf arg = dmabuf_arg(&info, fds[i], 0, GPU_PAGE);
 
 		if (fds[i] >= 0)
-			CHECK_EQ(pin_dmabuf(drv, &arg), -EINVAL);
+			FAILS(EINVAL, pin_dmabuf(drv, &arg));
 	}
 	nothing_pinned();
 }
@@ -140,15 +140,15 @@ static void t_functions(void)
 	refused(PROVIDER_BUF_OTHER_BAR);
 	for (i = 0; i < 2; i++) {
 		/* Passed through to a virtual machine: not bound to the GPU driver. */
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV);
+		FAILS(ENODEV, pin_dmabuf(drv, &arg[i]));
 		other_becomes(&info, "vfio-pci", NULL, 0, 0);
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* not bound */
+		FAILS(ENODEV, pin_dmabuf(drv, &arg[i])); /* not bound */
 		knob("other_is_gpu", 1);
 		write_bdf("nvidia", "bind", &info);
 		other_becomes(&info, "nvidia", "nvidia", 0x1af4, 0x302);
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* another vendor's */
+		FAILS(ENODEV, pin_dmabuf(drv, &arg[i])); /* another vendor's */
 		other_becomes(&info, "nvidia", "nvidia", 0x10de, 0x403);
-		CHECK_EQ(pin_dmabuf(drv, &arg[i]), -ENODEV); /* a GPU's audio function */
+		FAILS(ENODEV, pin_dmabuf(drv, &arg[i])); /* a GPU's audio function */
 		other_becomes(&info, "nvidia", "vfio-pci", 0x10de, 0x302);
 	}
 	nothing_pinned();
@@ -193,7 +193,7 @@ static void t_bridge_offset(void)
 			p = must_map(drv, arg.handle, SIZE);
 			p[5 * GPU_PAGE + 7] = (uint8_t)(0x70 + i);
 			CHECK_EQ(gpu_byte(va + 5 * GPU_PAGE + 7), 0x70 + i);
-			CHECK_EQ(unpin(drv, arg.handle), 0);
+			OK(unpin(drv, arg.handle));
 			unmap(p, SIZE);
 		} else {
 			CHECK_EQ(ret, -EINVAL);

@@ -55,10 +55,10 @@ static void says_type(uint64_t h, unsigned int type)
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
 
-	CHECK_EQ(get_info(drv, h, &info), 0);
+	OK(get_info(drv, h, &info));
 	CHECK_EQ(info.mapped, 1);
 	CHECK_EQ(info.wc_mapping, type == GDRDRV_MAPPING_TYPE_WC);
-	CHECK_EQ(get_info_v2(drv, h, &info2), 0);
+	OK(get_info_v2(drv, h, &info2));
 	CHECK_EQ(info2.mapping_type, type);
 }
 
@@ -79,10 +79,10 @@ static void t_uncached_by_other(void)
 	CHECK_EQ(*p, 0x21);
 	CHECK(!pte_is_wc(read_pte(prov, p).pte));
 	says_type(h, GDRDRV_MAPPING_TYPE_DEVICE);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	/* This get removes the other mapping: write-combining again. */
 	other = must_pin(drv, va, 2 * GPU_PAGE);
-	CHECK_EQ(unpin(drv, other), 0);
+	OK(unpin(drv, other));
 	h = must_pin(drv, va, 2 * GPU_PAGE);
 	unmap(p, 2 * GPU_PAGE);
 	p = must_map(drv, h, 2 * GPU_PAGE);
@@ -104,7 +104,7 @@ static void refused_from(int nth)
 	knob("refuse_reserve", nth);
 	h = must_pin(drv, va, size);
 	knob("refuse_reserve", 0);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, req_type(drv, h, GDRDRV_MAPPING_TYPE_WC));
 	p = must_map(drv, h, size);
 	for (off = 0; off < size; off += GPU_PAGE / 2) {
 		p[off] = (uint8_t)(off / 4096 + 1);
@@ -115,7 +115,7 @@ static void refused_from(int nth)
 		CHECK(!pte_is_wc(read_pte(prov, p + off).pte));
 	}
 	says_type(h, GDRDRV_MAPPING_TYPE_DEVICE);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	unmap(p, size);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("memtypes"), 0);
@@ -127,8 +127,8 @@ static void refused_from(int nth)
 		CHECK(pte_is_wc(read_pte(prov, p + off).pte));
 	}
 	says_type(h, GDRDRV_MAPPING_TYPE_WC);
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(unpin(drv, h));
+	OK(gpu_free(prov, va));
 	unmap(p, size);
 }
 
@@ -162,16 +162,16 @@ static void t_shared_pages(void)
 		part[i] = must_pin(drv, mem.va + GPU_PAGE, 2 * GPU_PAGE);
 	for (off = 0; off < size; off += GPU_PAGE)
 		CHECK_EQ(nr_memtypes_at(mem.phys + off), 1);
-	CHECK_EQ(unpin(drv, whole), 0);
+	OK(unpin(drv, whole));
 	for (i = 1; i < ARRAY_SIZE(part); i++)
-		CHECK_EQ(unpin(drv, part[i]), 0);
+		OK(unpin(drv, part[i]));
 	CHECK(listed_as_wc(mem.phys + GPU_PAGE, 2 * GPU_PAGE));
 	CHECK_EQ(nr_memtypes_at(mem.phys), 0);
 	CHECK_EQ(nr_memtypes_at(mem.phys + 3 * GPU_PAGE), 0);
 
 	knob("map_uncached", 1);
 	other = must_pin(drv, mem.va, GPU_PAGE);
-	CHECK_EQ(unpin(drv, other), 0);
+	OK(unpin(drv, other));
 	CHECK(listed_as_uncached(mem.phys, cpu_page()));
 	p = must_map(drv, part[0], 2 * GPU_PAGE);
 	for (off = 0; off < 2 * GPU_PAGE; off += cpu_page()) {
@@ -179,11 +179,11 @@ static void t_shared_pages(void)
 		CHECK(pte_is_wc(read_pte(prov, p + off).pte));
 	}
 	says_type(part[0], GDRDRV_MAPPING_TYPE_WC);
-	CHECK_EQ(unpin(drv, part[0]), 0);
+	OK(unpin(drv, part[0]));
 	knob("map_uncached", 0);
 	/* This get removes the other mapping. */
 	other = must_pin(drv, mem.va, GPU_PAGE);
-	CHECK_EQ(unpin(drv, other), 0);
+	OK(unpin(drv, other));
 }
 
 /* Random parts of one buffer, pinned and unpinned: each page is listed once if a pin has it. */
@@ -204,7 +204,7 @@ static void t_parts(void)
 		x = x * 1664525u + 1013904223u;
 		i = x >> 16 & (PINS - 1);
 		if (pins[i].handle) {
-			CHECK_EQ(unpin(drv, pins[i].handle), 0);
+			OK(unpin(drv, pins[i].handle));
 			pins[i].handle = 0;
 		} else {
 			pins[i].first = (x >> 19) % PAGES;
@@ -295,11 +295,11 @@ static void t_mremap_refs(void)
 		was = p, p = q, q = was;
 		CHECK_EQ(p[0], 1);
 		CHECK(map(drv, h, size) == MAP_FAILED && errno == EAGAIN);
-		CHECK_EQ(populate(drv, h), 0);
+		OK(populate(drv, h));
 		CHECK_EQ(nr_entries(p, size, page), size / page);
 	}
 	CHECK_EQ(munmap(p, size), 0);
-	CHECK_EQ(get_info(drv, h, &info), 0);
+	OK(get_info(drv, h, &info));
 	CHECK_EQ(info.mapped, 0);
 }
 
@@ -308,19 +308,19 @@ static void t_req_type(void)
 	uint64_t h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	volatile uint8_t *p;
 
-	CHECK_EQ(req_type(drv, h, 4), -EINVAL);
-	CHECK_EQ(req_type(drv, h, 0xffffffff), -EINVAL);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_CACHING), -EOPNOTSUPP);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), 0);
+	FAILS(EINVAL, req_type(drv, h, 4));
+	FAILS(EINVAL, req_type(drv, h, 0xffffffff));
+	FAILS(EOPNOTSUPP, req_type(drv, h, GDRDRV_MAPPING_TYPE_CACHING));
+	OK(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC));
 	p = must_map(drv, h, GPU_PAGE);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_WC), -EAGAIN);
+	FAILS(EAGAIN, req_type(drv, h, GDRDRV_MAPPING_TYPE_WC));
 	says_type(h, GDRDRV_MAPPING_TYPE_WC);
 	unmap(p, GPU_PAGE);
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_NONE), 0);
+	OK(req_type(drv, h, GDRDRV_MAPPING_TYPE_NONE));
 #ifdef __x86_64__
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE), -EOPNOTSUPP);
+	FAILS(EOPNOTSUPP, req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE));
 #else
-	CHECK_EQ(req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE), 0);
+	OK(req_type(drv, h, GDRDRV_MAPPING_TYPE_DEVICE));
 	p = must_map(drv, h, GPU_PAGE);
 	*p = 1;
 	says_type(h, GDRDRV_MAPPING_TYPE_DEVICE);
@@ -347,7 +347,7 @@ static void t_unpin_mapped(void)
 	struct region r = region(GPU_PAGE, 0);
 
 	r.p[0] = 1;
-	CHECK_EQ(unpin(drv, r.h), 0);
+	OK(unpin(drv, r.h));
 	CHECK_EQ(read_pte(prov, r.p).level, 0);
 	CHECK_EQ(try_read(r.p), SIGBUS);
 	CHECK_EQ(try_write(r.p + 4096, 1), SIGBUS);
@@ -381,11 +381,11 @@ static void t_populate(void)
 	uint8_t *p = (uint8_t *)reserve(size + GPU_PAGE, 2 * MiB) + cpu_page();
 	long faults = stat_of("faults");
 
-	CHECK_EQ(populate(drv, h), -EINVAL); /* not mapped */
-	CHECK_EQ(populate(drv, h + 1), -EINVAL);
+	FAILS(EINVAL, populate(drv, h)); /* not mapped */
+	FAILS(EINVAL, populate(drv, h + 1));
 	must_map_at(drv, h, len, p);
-	CHECK_EQ(populate(drv, h), 0);
-	CHECK_EQ(populate(drv, h), 0); /* existing entries stay */
+	OK(populate(drv, h));
+	OK(populate(drv, h)); /* existing entries stay */
 	for (off = 0; off < len; off += cpu_page()) {
 		struct provider_pte pte = read_pte(prov, p + off);
 
@@ -400,20 +400,20 @@ static void t_populate(void)
 	for (off = 0; off < len; off += cpu_page())
 		CHECK_EQ(p[off], (uint8_t)(off / 4096));
 	CHECK_EQ(mprotect(p, len, PROT_NONE), 0);
-	CHECK_EQ(populate(drv, h), 0); /* entries without access */
+	OK(populate(drv, h)); /* entries without access */
 	CHECK_EQ(try_read(p), SIGSEGV);
 	CHECK_EQ(mprotect(p, len, PROT_READ), 0);
 	CHECK_EQ(try_write(p, 1), SIGSEGV);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	CHECK_EQ(populate(drv, h), by_callback() ? -EINVAL : 0);
 	CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
 	CHECK_EQ(munmap(p, len), 0);
-	CHECK_EQ(populate(drv, h), -EINVAL);
+	FAILS(EINVAL, populate(drv, h));
 	/* Entries are not dirty once the mapping is read-only. */
 	h = must_pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE);
 	p = map(drv, h, GPU_PAGE);
 	CHECK_EQ(mprotect(p, GPU_PAGE, PROT_READ), 0);
-	CHECK_EQ(populate(drv, h), 0);
+	OK(populate(drv, h));
 	CHECK(!pte_is_written(read_pte(prov, p).pte));
 }
 

@@ -37,7 +37,7 @@ static void measure(size_t size, bool aligned)
 	must_map_at(drv, h, size, at);
 	ptes_populated = stat_of("ptes");
 	t4 = now_us();
-	CHECK_EQ(populate(drv, h), 0);
+	OK(populate(drv, h));
 	t4 = now_us() - t4;
 	ptes_populated = stat_of("ptes") - ptes_populated;
 	CHECK_EQ(munmap(at, size), 0);
@@ -48,8 +48,8 @@ static void measure(size_t size, bool aligned)
 	CHECK_EQ(ptes, size / cpu_page());
 	CHECK_EQ(ptes_populated, size / cpu_page());
 	CHECK(faults <= (long)(size / (2 * MiB) + 2));
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(gpu_free(prov, mem.va), 0);
+	OK(unpin(drv, h));
+	OK(gpu_free(prov, mem.va));
 }
 
 /* Times the free callback of a mapping whose pages have all been touched. */
@@ -67,7 +67,7 @@ static void measure_revoke(size_t size)
 		(void)*(volatile uint8_t *)(at + off);
 	ptes = stat_of("ptes") - ptes;
 	start = now_us();
-	CHECK_EQ(gpu_free(prov, mem.va), 0);
+	OK(gpu_free(prov, mem.va));
 	printf("# revoke: %zu MiB, %ld entries: callback %llu us, the whole free %lld us\n",
 	       size / MiB, ptes, (unsigned long long)gpu_info(prov).callback_ns / 1000,
 	       now_us() - start);
@@ -76,7 +76,7 @@ static void measure_revoke(size_t size)
 		CHECK_EQ(read_pte(prov, at + off).level, 0);
 	CHECK_EQ(try_read(at), SIGBUS);
 	CHECK_EQ(munmap(at, size), 0);
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 }
 
 static void t_measure_revoke(void)
@@ -122,14 +122,14 @@ static double pin_us(uint64_t va, unsigned int held, size_t step)
 		start = now_us();
 		for (j = 0; j < 10; j++) {
 			h = must_pin(drv, va, GPU_PAGE);
-			CHECK_EQ(unpin(drv, h), 0);
+			OK(unpin(drv, h));
 		}
 		start = now_us() - start;
 		if (!i || start < best)
 			best = start;
 	}
 	for (i = held; i--;) /* the provider finds the newest at once */
-		CHECK_EQ(unpin(drv, handles[i]), 0);
+		OK(unpin(drv, handles[i]));
 	free(handles);
 	return (double)best / 10;
 }
@@ -165,7 +165,7 @@ static void t_measure_held(void)
 	}
 	printf("# 1,500 pins of 256 runs: %ld kB of slab\n", slab[1] - slab[0]);
 	for (i = ARRAY_SIZE(handles); i--;)
-		CHECK_EQ(unpin(drv, handles[i]), 0);
+		OK(unpin(drv, handles[i]));
 }
 
 /*
@@ -187,7 +187,7 @@ static void t_handle_wrap(void)
 	for (i = 0; i < 10000; i++) {
 		last = h;
 		h = must_pin(drv, big, size);
-		CHECK_EQ(unpin(drv, h), 0);
+		OK(unpin(drv, h));
 		if (h < last)
 			break;
 	}
@@ -195,8 +195,8 @@ static void t_handle_wrap(void)
 	CHECK(last + 2 * pages > GDRDRV_HANDLE_MAX);
 	CHECK_EQ(h, second + MiB / cpu_page()); /* after the two live regions */
 	CHECK_EQ(cb_flag(drv, first), 0);
-	CHECK_EQ(unpin(drv, first), 0);
-	CHECK_EQ(unpin(drv, second), 0);
+	OK(unpin(drv, first));
+	OK(unpin(drv, second));
 	printf("# handles wrapped after %d pins\n", i);
 }
 

@@ -50,8 +50,8 @@ static void works(const char *node, uint8_t byte)
 	r.p[GPU_PAGE + 7] = byte;
 	CHECK_EQ(gpu_byte(r.va + GPU_PAGE + 7), byte);
 	unmap(r.p, 2 * GPU_PAGE);
-	CHECK_EQ(unpin(drv, r.h), 0);
-	CHECK_EQ(gpu_free(prov, r.va), 0);
+	OK(unpin(drv, r.h));
+	OK(gpu_free(prov, r.va));
 	close(drv);
 }
 
@@ -122,21 +122,21 @@ static void t_node_script(void)
 	/* insmod.sh, twice: the second run finds its own node, which the unload does not remove. */
 	for (i = 0; i < 2; i++) {
 		(void)listed_major(); /* grep gdrdrv /proc/devices && rmmod gdrdrv */
-		CHECK_EQ(delete_module_named("gdrdrv"), 0);
-		CHECK_EQ(load_driver(), 0);
+		OK(delete_module_named("gdrdrv"));
+		OK(load_driver());
 		make_node(NODE);
 		works(NODE, (uint8_t)(5 + i));
 	}
 
 	/* Without the script the next load makes the kernel's node again, */
-	CHECK_EQ(delete_module_named("gdrdrv"), 0);
+	OK(delete_module_named("gdrdrv"));
 	CHECK(!unlink(NODE));
-	CHECK_EQ(load_driver(), 0);
+	OK(load_driver());
 	is_the_kernels();
 	/* and the unload removes it. */
-	CHECK_EQ(delete_module_named("gdrdrv"), 0);
+	OK(delete_module_named("gdrdrv"));
 	CHECK(access(NODE, F_OK) == -1 && errno == ENOENT);
-	CHECK_EQ(load_driver(), 0);
+	OK(load_driver());
 	is_the_kernels();
 }
 

@@ -39,7 +39,7 @@ static void t_log_error(void)
 	write_text("/dev/kmsg", "rig: errors from here\n");
 	knob("table_version", 0x30001);
 	for (i = 0; i < 300; i++)
-		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EOPNOTSUPP);
+		FAILS(EOPNOTSUPP, pin(drv, va, GPU_PAGE, &h));
 	knob("table_version", 0);
 	n = count_of(log_since("rig: errors from here"),
 		     "gdrdrv: GPU driver's page table version 0x30001 does not match");
@@ -49,11 +49,11 @@ static void t_log_error(void)
 	/* An internal error of the GPU driver is logged; an error of the program is not. */
 	write_text("/dev/kmsg", "rig: refusals from here\n");
 	knob("fail_get", EINVAL);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
+	FAILS(EINVAL, pin(drv, va, GPU_PAGE, &h));
 	CHECK_EQ(count_of(log_since("rig: refusals from here"), "gdrdrv:"), 0);
 	knob("fail_get", EIO);
 	for (i = 0; i < 300; i++)
-		CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EIO);
+		FAILS(EIO, pin(drv, va, GPU_PAGE, &h));
 	knob("fail_get", 0);
 	n = count_of(log_since("rig: refusals from here"),
 		     "gdrdrv: nvidia-p2p refused 65536 bytes");
@@ -73,9 +73,9 @@ static void t_log_verbose(void)
 	CHECK(text && strstr(text, "dbg_enabled: 1\ninfo_enabled: 1\n"));
 	h = must_pin(drv, va, GPU_PAGE);
 	(void)*must_map(drv, h, GPU_PAGE);
-	CHECK_EQ(gpu_free(prov, va), 0);
-	CHECK_EQ(unpin(drv, h), 0);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
+	OK(gpu_free(prov, va));
+	OK(unpin(drv, h));
+	FAILS(EINVAL, pin(drv, va, GPU_PAGE, &h));
 	write_text("/sys/module/gdrdrv/parameters/info_enabled", "0");
 	write_text("/sys/module/gdrdrv/parameters/dbg_enabled", "0");
 	log = log_since("rig: verbose from here");

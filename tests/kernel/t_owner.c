@@ -20,15 +20,15 @@ static void expect_no_access(int file, uint64_t va, uint64_t live)
 	struct gdrdrv_ioc_get_info info;
 	struct gdrdrv_ioc_get_info_v2 info2;
 
-	CHECK_EQ(pin(file, va, GPU_PAGE, &h), -EACCES);
-	CHECK_EQ(pin(file, own, GPU_PAGE, &h), -EACCES);
-	CHECK_EQ(pin_flags(file, va, GPU_PAGE, 0, &h), -EACCES);
-	CHECK_EQ(unpin(file, live), -EACCES);
-	CHECK_EQ(cb_flag(file, live), -EACCES);
-	CHECK_EQ(get_info(file, live, &info), -EACCES);
-	CHECK_EQ(get_info_v2(file, live, &info2), -EACCES);
-	CHECK_EQ(req_type(file, live, 0), -EACCES);
-	CHECK_EQ(populate(file, live), -EACCES);
+	FAILS(EACCES, pin(file, va, GPU_PAGE, &h));
+	FAILS(EACCES, pin(file, own, GPU_PAGE, &h));
+	FAILS(EACCES, pin_flags(file, va, GPU_PAGE, 0, &h));
+	FAILS(EACCES, unpin(file, live));
+	FAILS(EACCES, cb_flag(file, live));
+	FAILS(EACCES, get_info(file, live, &info));
+	FAILS(EACCES, get_info_v2(file, live, &info2));
+	FAILS(EACCES, req_type(file, live, 0));
+	FAILS(EACCES, populate(file, live));
 	CHECK(ioctl(file, GDRDRV_IOC_GET_ATTR, &attr) == -1 && errno == EACCES);
 	CHECK(ioctl(file, GDRDRV_IOC_GET_VERSION, &version) == -1 && errno == EACCES);
 	CHECK(map(file, live, GPU_PAGE) == MAP_FAILED && errno == EACCES);
@@ -52,7 +52,7 @@ static void t_forked_child(void)
 	CHECK_EQ(wait_child(pid), 0);
 	CHECK_EQ(r.p[0], 0x33); /* the parent is not disturbed */
 	CHECK_EQ(cb_flag(drv, r.h), 0);
-	CHECK_EQ(unpin(drv, r.h), 0);
+	OK(unpin(drv, r.h));
 }
 
 /* Sends @fd, or receives one if @fd is negative. Returns the descriptor. */
@@ -96,7 +96,7 @@ static void t_received_fd(void)
 	transfer_fd(sock[0], drv);
 	CHECK_EQ(wait_child(pid), 0);
 	r.p[0] = 1;
-	CHECK_EQ(unpin(drv, r.h), 0);
+	OK(unpin(drv, r.h));
 }
 
 /*
@@ -166,7 +166,7 @@ static void borrow(int from, int to, uint64_t va, enum loan_end end)
 	prov = prov_open();
 	drv = drv_open();
 	CHECK_EQ(ioctl(prov, PROVIDER_IOC_TOKENS, &own), 0);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &h), -EINVAL);
+	FAILS(EINVAL, pin(drv, va, GPU_PAGE, &h));
 	CHECK_EQ(write(to, &own.p2p_token, sizeof(own.p2p_token)), sizeof(own.p2p_token));
 	CHECK_EQ(read(from, &byte, 1), 1);
 	h = must_pin(drv, va, GPU_PAGE);
@@ -181,7 +181,7 @@ static void borrow(int from, int to, uint64_t va, enum loan_end end)
 		CHECK_EQ(cb_flag(drv, h), by_callback() ? 1 : 0);
 		CHECK_EQ(try_read(p), by_callback() ? SIGBUS : 0);
 	}
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	_exit(0);
 }
 
@@ -206,7 +206,7 @@ static void t_lend(void)
 	CHECK_EQ(write(there[1], "x", 1), 1);
 	if (end == LOAN_FREED) {
 		CHECK_EQ(read(back[0], &byte, 1), 1);
-		CHECK_EQ(gpu_free(prov, va), 0);
+		OK(gpu_free(prov, va));
 		CHECK_EQ(write(there[1], "x", 1), 1);
 	}
 	CHECK_EQ(wait_child(pid), end == LOAN_KILLED ? 128 + SIGKILL : 0);
@@ -214,7 +214,7 @@ static void t_lend(void)
 	CHECK_EQ(gpu_info(prov).pins, late);
 	CHECK_EQ(nr_pins(), 0);
 	if (end != LOAN_FREED)
-		CHECK_EQ(gpu_free(prov, va), 0);
+		OK(gpu_free(prov, va));
 	CHECK_EQ(gpu_info(prov).callbacks - callbacks, by_callback() ? 1 : 0);
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
@@ -249,7 +249,7 @@ static void closed_elsewhere(uint64_t va, long orphans)
 	CHECK_EQ(driver_users(), 0);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("orphans") - orphans, by_callback() ? 1 : 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
+	OK(gpu_free(prov, va));
 	CHECK_EQ(gpu_info(prov).pins, 0);
 	CHECK_EQ(gpu_info(prov).tables, 0);
 	CHECK_EQ(gpu_info(prov).foreign_puts, 0);
@@ -284,7 +284,7 @@ static void t_child_closes_last(void)
 	CHECK_EQ(read(done[0], &byte, 1), 1);
 	CHECK_EQ(wait_child(pid), 0);
 	if (by_callback())
-		CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
+		FAILS(EAGAIN, delete_module_named("gdrdrv"));
 	closed_elsewhere(r.va, orphans);
 	CHECK_EQ(nr_pins(), 0);
 	CHECK_EQ(driver_users(), 0);
@@ -400,13 +400,13 @@ static void t_unload_after(void)
 {
 	uint64_t va = gpu_alloc(prov, GPU_PAGE);
 
-	CHECK_EQ(unpin(drv, must_pin(drv, va, GPU_PAGE)), 0);
+	OK(unpin(drv, must_pin(drv, va, GPU_PAGE)));
 	close(drv);
 	CHECK_EQ(driver_is_kept(), by_callback());
 	CHECK_EQ(delete_module_named("gdrdrv"), by_callback() ? -EAGAIN : 0);
 	if (!by_callback())
-		CHECK_EQ(load_driver(), 0);
-	CHECK_EQ(gpu_free(prov, va), 0);
+		OK(load_driver());
+	OK(gpu_free(prov, va));
 }
 
 static void t_unload_busy(void)
@@ -414,10 +414,10 @@ static void t_unload_busy(void)
 	struct region r = region(GPU_PAGE, 0);
 
 	r.p[0] = 1;
-	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN);
-	CHECK_EQ(delete_module_named("provider"), -EAGAIN);
+	FAILS(EAGAIN, delete_module_named("gdrdrv"));
+	FAILS(EAGAIN, delete_module_named("provider"));
 	close(drv);
-	CHECK_EQ(delete_module_named("gdrdrv"), -EAGAIN); /* the mapping holds it */
+	FAILS(EAGAIN, delete_module_named("gdrdrv")); /* the mapping holds it */
 	r.p[0] = 2;
 	unmap(r.p, GPU_PAGE);
 }
@@ -443,7 +443,7 @@ static void t_other_user(void)
 		CHECK(!setgid(1000) && !setuid(1000));
 		drv = drv_open();
 		prov = prov_open();
-		CHECK_EQ(pin(drv, roots, GPU_PAGE, &h), -EINVAL);
+		FAILS(EINVAL, pin(drv, roots, GPU_PAGE, &h));
 		region(GPU_PAGE, 0).p[0] = 1;
 		CHECK(!read_text("/proc/driver/gdrdrv/pins") && errno == EACCES);
 		_exit(0);
@@ -468,12 +468,12 @@ static void t_max_pins(void)
 	for (i = 0; i < 3; i++)
 		h[i] = must_pin(drv, va, GPU_PAGE);
 	write_text(limit, "3");
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	FAILS(ENOMEM, pin(drv, va, GPU_PAGE, &more));
 	pid = fork();
 	if (!pid) {
 		drv = drv_open();
 		prov = prov_open();
-		CHECK_EQ(pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &more), -ENOMEM);
+		FAILS(ENOMEM, pin(drv, gpu_alloc(prov, GPU_PAGE), GPU_PAGE, &more));
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
@@ -485,20 +485,20 @@ static void t_max_pins(void)
 		va = gpu_alloc(prov, GPU_PAGE);
 		for (i = 0; i < 3; i++)
 			must_pin(drv, va, GPU_PAGE);
-		CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+		FAILS(ENOMEM, pin(drv, va, GPU_PAGE, &more));
 		_exit(0);
 	}
 	CHECK_EQ(wait_child(pid), 0);
 	p = must_map(drv, h[0], GPU_PAGE);
-	CHECK_EQ(unpin(drv, h[0]), 0);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	OK(unpin(drv, h[0]));
+	FAILS(ENOMEM, pin(drv, va, GPU_PAGE, &more));
 	unmap(p, GPU_PAGE);
 	for (i = 0; i < 5; i++)
-		CHECK_EQ(pin(drv, va, 0, &more), -EINVAL);
+		FAILS(EINVAL, pin(drv, va, 0, &more));
 	h[0] = must_pin(drv, va, GPU_PAGE);
 	write_text(limit, "1");
-	CHECK_EQ(unpin(drv, h[0]), 0);
-	CHECK_EQ(pin(drv, va, GPU_PAGE, &more), -ENOMEM);
+	OK(unpin(drv, h[0]));
+	FAILS(ENOMEM, pin(drv, va, GPU_PAGE, &more));
 	write_text(limit, "0");
 	must_pin(drv, va, GPU_PAGE);
 }

@@ -36,7 +36,7 @@ static void t_free_against_unpin(void)
 		r.p[0] = 1;
 		CHECK(!pthread_create(&thread, NULL, free_now, &f));
 		pthread_barrier_wait(&start);
-		CHECK_EQ(unpin(drv, r.h), 0);
+		OK(unpin(drv, r.h));
 		CHECK(!pthread_join(thread, NULL));
 		CHECK_EQ(f.ret, 0);
 		CHECK_EQ(read_pte(prov, r.p).level, 0);
@@ -250,7 +250,7 @@ static void slot_access(struct slot *s, unsigned int *x)
 
 static void slot_unpin(struct slot *s)
 {
-	CHECK_EQ(unpin(drv, s->h), 0);
+	OK(unpin(drv, s->h));
 	s->h = 0;
 	if (!s->p)
 		return;
@@ -286,7 +286,7 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		break;
 	case 5:
 		if (s->va) {
-			CHECK_EQ(gpu_free(prov, s->va), 0);
+			OK(gpu_free(prov, s->va));
 			s->va = 0;
 			s->number = 0;
 		}
@@ -297,7 +297,7 @@ static void slot_step(struct slot *s, unsigned int what, unsigned int *x)
 		break;
 	default:
 		if (s->h && next(x) % 2)
-			CHECK_EQ(get_info(drv, s->h, &info), 0);
+			OK(get_info(drv, s->h, &info));
 		else if (s->h)
 			slot_unpin(s);
 	}

@@ -124,7 +124,7 @@ static void count_stale(uint64_t h, const uint8_t *at, size_t size)
 
 static void end_round(uint64_t h, uint8_t *at, size_t size)
 {
-	CHECK_EQ(unpin(drv, h), 0);
+	OK(unpin(drv, h));
 	CHECK(mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
 }
 
@@ -221,7 +221,7 @@ static void t_pin(void)
 		CHECK_EQ(pin(drv, f.va, size, &h), persistent ? 0 : -EINVAL);
 		freer_join(&f, PROVIDER_FREED_INSIDE);
 		if (persistent)
-			CHECK_EQ(unpin(drv, h), 0);
+			OK(unpin(drv, h));
 		CHECK_EQ(gpu_info(prov).pins, 0);
 		CHECK_EQ(gpu_info(prov).tables, 0);
 		CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
@@ -251,7 +251,7 @@ static void t_put(void)
 		must_map_at(drv, h, size, at);
 		CHECK_EQ(try_write(at, 1), 0);
 		freer_start(&f, 0);
-		CHECK_EQ(unpin(drv, h), 0);
+		OK(unpin(drv, h));
 		freer_join(&f, PROVIDER_FREED_INSIDE);
 		CHECK_EQ(try_read(at), SIGBUS);
 		CHECK_EQ(munmap(at, size), 0);
@@ -280,7 +280,7 @@ static void *pin_thread(void *arg)
 static void *unpin_thread(void *arg)
 {
 	window_arm(0);
-	CHECK_EQ(unpin(drv, *(uint64_t *)arg), 0);
+	OK(unpin(drv, *(uint64_t *)arg));
 	return NULL;
 }
 
@@ -314,7 +314,7 @@ static void t_put_reused(void)
 		must_map_at(drv, p.handle, size, at);
 		CHECK_EQ(try_write(at, 1), 0);
 		callbacks = gpu_info(prov).callbacks;
-		CHECK_EQ(gpu_free(prov, p.va), 0);
+		OK(gpu_free(prov, p.va));
 		CHECK_EQ(gpu_info(prov).callbacks, callbacks + 1);
 		count_stale(p.handle, at, size);
 		end_round(p.handle, at, size);

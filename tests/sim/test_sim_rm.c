@@ -24,7 +24,7 @@
 
 enum { PAGES = 65536 };
 
-#define FAILS(err, call)                                                                         \
+#define SYSCALL_FAILS(err, call)                                                                 \
 	do {                                                                                     \
 		long rc_ = (long)(call);                                                         \
 		ck_assert_msg(rc_ == -1 && errno == (err), #call ": %ld, errno %d, not %d", rc_, \
@@ -347,7 +347,7 @@ static void libcudas_nodes(void)
 	int fd;
 
 	standin_start();
-	FAILS(atoi(getenv("ERRNO")), open_ctl());
+	SYSCALL_FAILS(atoi(getenv("ERRNO")), open_ctl());
 	fd = export_range(standin_alloc(8 * MIB), PAGES);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(n_seen, (unsigned int)atoi(getenv("CALLS")));
@@ -569,7 +569,7 @@ static void mmaps(void)
 	IS(0x57u, unmap(&u, dup, address));
 	ck_assert_uint_eq(rm_sim.stale(), 1);
 	ck_assert_int_ne(p[0x10], 'x');
-	FAILS(ENXIO, MMAP(2, 0));
+	SYSCALL_FAILS(ENXIO, MMAP(2, 0));
 	ck_assert_uint_eq(rm_sim.stale(), 2);
 	munmap(p, 2 * 4096);
 	close(fd);
@@ -646,7 +646,7 @@ static void exports(void)
 	IS(0x17u, export_direct(u.node, &e));
 	e.index = 0;
 	IS(0u, export_direct(u.node, &e));
-	FAILS(ENOTTY, ioctl(e.fd, RM_IOC(RM_EXPORT_NUMBER, sizeof(e)), &e));
+	SYSCALL_FAILS(ENOTTY, ioctl(e.fd, RM_IOC(RM_EXPORT_NUMBER, sizeof(e)), &e));
 	/* The dma-buf has the memory, not the duplicate. */
 	IS(0u, end_object(u.ctl, u.client, dup));
 	ck_assert_int_eq(cuda.cuMemFree_v2(a), 0);

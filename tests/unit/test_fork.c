@@ -157,8 +157,7 @@ static void handlers_that_map(void)
 	int in_child;
 
 #ifdef __SANITIZE_THREAD__
-	unit_skip("the sanitizer does not know that no other thread runs during the handlers");
-	return;
+	SKIP("the sanitizer does not know that no other thread runs during the handlers");
 #endif
 	standin_start();
 	addr = standin_alloc(65536);

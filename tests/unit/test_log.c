@@ -288,8 +288,7 @@ static void raised_privileges(void)
 	if (test_emulator_lacks("raised privileges", "AT_SECURE"))
 		return;
 	if (geteuid()) {
-		unit_skip("needs root");
-		return;
+		SKIP("needs root");
 	}
 	unit_temp_dir(dir);
 	ck_assert_int_eq(chmod(dir, 0711), 0);
@@ -302,7 +301,7 @@ static void raised_privileges(void)
 	status = unit_in_child(as_nobody, path);
 	unit_remove_dir(dir);
 	if (status == NOT_RAISED)
-		unit_skip("a set-uid program gets none here");
+		SKIP("a set-uid program gets none here");
 	else
 		ck_assert_int_eq(status, IGNORED);
 }

@@ -72,8 +72,8 @@ static void words(void)
 	SAME("barcopy_get32", &in32, &v32, 4);
 	OK(barcopy_wait64(b.mh, b.cpu + 64, BARCOPY_CMP_EQ, in64, UINT64_MAX));
 	OK(barcopy_wait32(b.mh, b.cpu + 4, BARCOPY_CMP_GE, in32, 0));
-	EXPECT(barcopy_wait64(b.mh, b.cpu + 64, BARCOPY_CMP_NE, in64, 0), ETIMEDOUT);
-	EXPECT(barcopy_wait32(b.mh, b.cpu + 4, BARCOPY_CMP_LT, in32, 1000000), ETIMEDOUT);
+	FAILS(ETIMEDOUT, barcopy_wait64(b.mh, b.cpu + 64, BARCOPY_CMP_NE, in64, 0));
+	FAILS(ETIMEDOUT, barcopy_wait32(b.mh, b.cpu + 4, BARCOPY_CMP_LT, in32, 1000000));
 	for (int use = BARCOPY_FENCE_BEFORE_READ; use <= BARCOPY_FENCE_FULL; use++)
 		OK(barcopy_fence(b.mh, (barcopy_fence_t)use));
 	sanity_unmake(&b);
@@ -108,7 +108,7 @@ static void vectors(void)
 	/* a bad piece is found before the first byte is written */
 	to[0].host_ptr = out[1];
 	to[PIECES - 1].map_ptr = (uint8_t *)b.map - PIECE;
-	EXPECT(barcopy_copyv_to_mapping(b.mh, to, PIECES, 0), EINVAL);
+	FAILS(EINVAL, barcopy_copyv_to_mapping(b.mh, to, PIECES, 0));
 	sanity_gpu_read(out[0], b.mem.dptr, PIECE);
 	SAME("after a vector that was refused", in[0], out[0], PIECE);
 	sanity_unmake(&b);
@@ -137,7 +137,7 @@ static void attributes(void)
 	      (unsigned long long)sanity.facts.backend, (unsigned long long)v);
 	rc = barcopy_get_handle_attribute(b.g, b.mh, BARCOPY_HANDLE_ATTR_DEVICE, &v);
 	if (rc)
-		EXPECT(rc, ENOTSUP);
+		FAILS(ENOTSUP, rc);
 	else
 		CHECK(v == (uint64_t)sanity.gpu.ordinal, "device %llu", (unsigned long long)v);
 	for (int a = BARCOPY_HANDLE_ATTR_PERSISTENT; a <= BARCOPY_HANDLE_ATTR_SYNC_MEMOPS; a++) {
@@ -150,7 +150,7 @@ static void attributes(void)
 	if (!rc)
 		OK(gdr_unpin_buffer(b.g, h));
 	else
-		EXPECT(rc, EINVAL);
+		FAILS(EINVAL, rc);
 	if (sanity.facts.backend == BARCOPY_BACKEND_GDRDRV)
 		CHECK((!rc) == values[GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE],
 		      "force-PCIe pins: attribute %d, errno %d",
@@ -197,11 +197,11 @@ static void unknown_memory(void)
 	static char pageable[4096];
 	gdr_mh_t h = { 99 };
 
-	EXPECT(gdr_pin_buffer_v2(sanity.g, (uintptr_t)pageable, sizeof(pageable), 0, &h), EINVAL);
+	FAILS(EINVAL, gdr_pin_buffer_v2(sanity.g, (uintptr_t)pageable, sizeof(pageable), 0, &h));
 	CHECK(h.h == 99, "a pin that failed wrote its handle");
 	CHECK(*barcopy_last_error(), "a failure without a text");
 	sanity_note("malloc memory: %s", barcopy_last_error());
-	EXPECT(gdr_pin_buffer_v2(sanity.g, 0, 4096, 0, &h), EINVAL);
+	FAILS(EINVAL, gdr_pin_buffer_v2(sanity.g, 0, 4096, 0, &h));
 }
 
 static void handles(void)
@@ -219,10 +219,10 @@ static void handles(void)
 	/* a handle of another context */
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	CHECK(g, "a second context: %s", barcopy_last_error());
-	EXPECT(gdr_get_info(g, b.mh, &info), EINVAL);
-	EXPECT(gdr_unpin_buffer(g, b.mh), EINVAL);
+	FAILS(EINVAL, gdr_get_info(g, b.mh, &info));
+	FAILS(EINVAL, gdr_unpin_buffer(g, b.mh));
 	OK(gdr_close(g));
-	EXPECT(gdr_get_info(g, b.mh, &info), EINVAL);
+	FAILS(EINVAL, gdr_get_info(g, b.mh, &info));
 	/* a stale one, also after a new handle has taken its place in the table */
 	sanity_unmake(&b);
 	sanity_refused(&b, b.mh, EINVAL);

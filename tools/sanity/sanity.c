@@ -168,7 +168,7 @@ void sanity_view_or_waive(struct buffer *b, uint64_t addr, size_t size, uint32_t
 
 	if (rc == ENOTSUP || rc == ENODEV || (rc == EINVAL && flags))
 		sanity_waive("%s", barcopy_last_error());
-	EXPECT(rc, 0);
+	OK(rc);
 }
 
 void sanity_gpu_write(CUdeviceptr to, const void *from, size_t size)
@@ -220,18 +220,18 @@ void sanity_refused(const struct buffer *b, gdr_mh_t h, int err)
 	void *map;
 	int flag;
 
-	EXPECT(gdr_copy_from_mapping(h, &word, b->cpu, 8), err);
-	EXPECT(gdr_copy_to_mapping(h, b->cpu, &word, 8), err);
-	EXPECT(barcopy_get64(h, b->cpu, &word), err);
-	EXPECT(barcopy_put64(h, b->cpu, word), err);
-	EXPECT(barcopy_flush(h), err);
-	EXPECT(barcopy_fence(h, BARCOPY_FENCE_FULL), err);
-	EXPECT(gdr_map(b->g, h, &map, 4096), err);
-	EXPECT(gdr_unmap(b->g, h, b->map, b->map_size), err);
-	EXPECT(gdr_get_info(b->g, h, &info), err);
-	EXPECT(gdr_get_callback_flag(b->g, h, &flag), err);
-	EXPECT(barcopy_get_handle_attribute(b->g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word), err);
-	EXPECT(gdr_unpin_buffer(b->g, h), err);
+	FAILS(err, gdr_copy_from_mapping(h, &word, b->cpu, 8));
+	FAILS(err, gdr_copy_to_mapping(h, b->cpu, &word, 8));
+	FAILS(err, barcopy_get64(h, b->cpu, &word));
+	FAILS(err, barcopy_put64(h, b->cpu, word));
+	FAILS(err, barcopy_flush(h));
+	FAILS(err, barcopy_fence(h, BARCOPY_FENCE_FULL));
+	FAILS(err, gdr_map(b->g, h, &map, 4096));
+	FAILS(err, gdr_unmap(b->g, h, b->map, b->map_size));
+	FAILS(err, gdr_get_info(b->g, h, &info));
+	FAILS(err, gdr_get_callback_flag(b->g, h, &flag));
+	FAILS(err, barcopy_get_handle_attribute(b->g, h, BARCOPY_HANDLE_ATTR_BACKEND, &word));
+	FAILS(err, gdr_unpin_buffer(b->g, h));
 }
 
 static sigjmp_buf after_fault;

@@ -83,8 +83,8 @@ void sanity_open(void);
 void sanity_close(void);
 
 /* A call of libgdrapi that must succeed, or must give this errno. */
-#define OK(call) EXPECT(call, 0)
-#define EXPECT(call, errno_)                                                        \
+#define OK(call) FAILS(0, call)
+#define FAILS(errno_, call)                                                         \
 	do {                                                                        \
 		int err_ = (call);                                                  \
 		if (err_ != (errno_))                                               \

@@ -96,7 +96,7 @@ static void map_freed(const struct buffer *b)
 	int rc = gdr_map(b->g, b->mh, &map, b->map_size);
 
 	if (!sanity.facts.persistent)
-		EXPECT(rc, EINVAL);
+		FAILS(EINVAL, rc);
 	sanity_note("a map after the free: %s", rc ? barcopy_last_error() : "gives the old data");
 	if (rc)
 		return;
@@ -113,12 +113,12 @@ static void refuses(void *arg)
 	int v, minor;
 
 	sanity_refused(b, b->mh, EACCES);
-	EXPECT(gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, 4096, 0, &h), EACCES);
-	EXPECT(gdr_driver_get_version(b->g, &v, &minor), EACCES);
-	EXPECT(gdr_get_attribute(b->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), EACCES);
-	EXPECT(barcopy_get_event_fd(b->g, &v), EACCES);
-	EXPECT(barcopy_next_revoked(b->g, &h), EACCES);
-	EXPECT(gdr_close(b->g), EACCES);
+	FAILS(EACCES, gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, 4096, 0, &h));
+	FAILS(EACCES, gdr_driver_get_version(b->g, &v, &minor));
+	FAILS(EACCES, gdr_get_attribute(b->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
+	FAILS(EACCES, barcopy_get_event_fd(b->g, &v));
+	FAILS(EACCES, barcopy_next_revoked(b->g, &h));
+	FAILS(EACCES, gdr_close(b->g));
 }
 
 /* A context that the child opens itself, without CUDA, does not reach the parent's memory. */
@@ -320,10 +320,10 @@ static void notice(void)
 	waive_on_host();
 	rc = barcopy_get_event_fd(sanity.g, &fd);
 	if (rc)
-		EXPECT(rc, ENOTSUP);
+		FAILS(ENOTSUP, rc);
 	sanity_note("an event descriptor: %s", rc ? barcopy_last_error() : "yes");
 	make(&b);
-	EXPECT(barcopy_next_revoked(sanity.g, &next), ENOENT);
+	FAILS(ENOENT, barcopy_next_revoked(sanity.g, &next));
 	CHECK(rc || !notice_now(fd), "notice before anything is freed");
 	mem_free(&b.mem);
 	CHECK(rc || notice_now(fd) == revoked, "%s notice after the free", revoked ? "no" : "a");
@@ -331,7 +331,7 @@ static void notice(void)
 		OK(barcopy_next_revoked(sanity.g, &next));
 		CHECK(next.h == b.mh.h, "the notice names another handle than the one revoked");
 	}
-	EXPECT(barcopy_next_revoked(sanity.g, &next), ENOENT);
+	FAILS(ENOENT, barcopy_next_revoked(sanity.g, &next));
 	OK(gdr_unpin_buffer(b.g, b.mh));
 	CHECK(rc || !notice_now(fd), "notice after the unpin");
 	if (!rc)
