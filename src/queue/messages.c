@@ -24,13 +24,12 @@ enum { LOOKS = 64 };
 #define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
 #define HEAD_AT	  56
 
-/* A wait in send or receive, which polls once more after `last` was set. */
+/* A wait in send or receive, which polls once more after `last` was set, or `error` to EPIPE. */
 struct patience {
 	uint64_t timeout_ns, start, *asked;
-	uint32_t flags;
-	int error; /* why the wait ends */
+	uint32_t flags, looks;
+	int error; /* why the wait ends; 0: it has not begun, and the rest is not set */
 	bool last;
-	unsigned int looks;
 };
 
 bool gdri_queue_is_dead(struct gdri_queue *q)
@@ -48,7 +47,7 @@ static bool sees_end(const struct gdri_queue *q, struct patience *p)
 		return false;
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING); /* the replies came before */
 	p->error = EPIPE;
-	return p->last = true;
+	return true;
 }
 
 static __attribute__((noinline)) void look_up(struct gdri_queue *q, struct patience *p)
@@ -61,15 +60,18 @@ static __attribute__((noinline)) void look_up(struct gdri_queue *q, struct patie
 	if (sees_end(q, p) || now - *p->asked < ASK_NS)
 		return;
 	*p->asked = now;
-	if (gdri_queue_is_dead(q)) {
+	if (gdri_queue_is_dead(q))
 		p->error = EPIPE;
-		p->last = true;
-	}
 }
 
-static inline bool is_over(struct gdri_queue *q, struct patience *p)
+/* Called after a poll in vain. What a call has to wait for is set up here, not where nothing waits. */
+static __attribute__((noinline)) bool is_over(struct gdri_queue *q, struct patience *p,
+					      uint64_t *asked, uint32_t flags, uint64_t timeout_ns,
+					      int error)
 {
-	if (p->last)
+	if (!p->error)
+		*p = (struct patience){ timeout_ns, 0, asked, flags, 0, error, !timeout_ns };
+	if (p->last || p->error == EPIPE)
 		return !sees_end(q, p);
 	gdri_relax();
 	if (++p->looks % LOOKS == 0)
@@ -84,8 +86,8 @@ static __attribute__((cold, noinline)) int give_up(const struct gdri_queue *q, i
 	if (error == EPIPE)
 		why = q->dead ? "CUDA's context has ended" : "the kernel has ended";
 	else if (error != ESHUTDOWN && !gdri_queue_begun(q))
-		why = "no kernel has begun on this queue (with lazy loading, CUDA's default, the "
-		      "first launch of a kernel waits while another one runs)";
+		why = "no kernel has begun; with lazy loading a first launch waits for those that "
+		      "run";
 	gdri_error_say(why);
 	return -error;
 }
@@ -162,9 +164,10 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 		    uint64_t timeout_ns, int wait_error)
 {
 	unsigned int lines = (unsigned int)((size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE);
-	struct patience p = { timeout_ns, 0, &q->send_asked, flags, wait_error, !timeout_ns, 0 };
+	struct patience p;
 	int rc = 0;
 
+	p.error = 0;
 	if (__builtin_expect(!enter(&q->sending), 0))
 		return gdri_fail(EBUSY, "another thread is sending on this queue");
 	if (__builtin_expect(gdri_queue_is_stopped(q), 0))
@@ -173,7 +176,7 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 		rc = gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu",
 			       BARCOPY_QUEUE_MESSAGE_MAX, size);
 	while (!rc && __builtin_expect(!has_room(q, lines), 0))
-		if (is_over(q, &p))
+		if (is_over(q, &p, &q->send_asked, flags, timeout_ns, wait_error))
 			rc = give_up(q, p.error, "the kernel has not taken what was sent before");
 	if (flags & BARCOPY_QUEUE_ORDERED)
 		gdri_fence_after_write(q->plan->fences);
@@ -210,7 +213,8 @@ static inline void join(uint64_t *to, const uint64_t *w)
 }
 
 /* Reads a line's header and its 48 bytes. Returns false if a word of the line has not arrived. */
-static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head, uint64_t *to)
+static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned int *head,
+			  uint64_t *to)
 {
 	const char *from = line_at(q, q->replies, line);
 	uint64_t w[GDRI_QUEUE_WORDS], lap = lap_of(q, line), differs = 0;
@@ -233,10 +237,11 @@ static inline bool unpack(const struct gdri_queue *q, uint64_t line, unsigned in
 
 static inline __attribute__((always_inline)) bool wait_line(struct gdri_queue *q, unsigned int i,
 							    unsigned int *head, uint64_t *words,
-							    struct patience *p)
+							    struct patience *p, uint32_t flags,
+							    uint64_t timeout_ns)
 {
 	while (!unpack(q, q->received + i, head, words + i * (BARCOPY_QUEUE_LINE / 8)))
-		if (__builtin_expect(is_over(q, p), 0))
+		if (is_over(q, p, &q->receive_asked, flags, timeout_ns, ETIMEDOUT))
 			return false;
 	return true;
 }
@@ -252,7 +257,7 @@ static bool is_wrong(unsigned int head, unsigned int lines)
 int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
 		       uint32_t flags, uint64_t timeout_ns)
 {
-	struct patience p = { timeout_ns, 0, &q->receive_asked, flags, ETIMEDOUT, !timeout_ns, 0 };
+	struct patience p;
 	uint64_t words[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 	unsigned int lines, head;
 	bool came, wrong = false;
@@ -261,16 +266,16 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 
 	if (__builtin_expect(!enter(&q->receiving), 0))
 		return gdri_fail(EBUSY, "another thread is receiving on this queue");
-	came = wait_line(q, 0, &head, words, &p);
+	p.error = 0;
+	came = wait_line(q, 0, &head, words, &p, flags, timeout_ns);
 	/* Prefetch the other lines, so that their cache misses overlap. */
 	for (lines = 1; lines <= 4 && came && head & BARCOPY_QUEUE_HEAD_MORE; lines++)
 		__builtin_prefetch(line_at(q, q->replies, q->received + lines));
 	for (lines = 1; came && !(wrong = is_wrong(head, lines)) && head & BARCOPY_QUEUE_HEAD_MORE;
 	     lines++)
-		came = wait_line(q, lines, &head, words, &p);
+		came = wait_line(q, lines, &head, words, &p, flags, timeout_ns);
 	if (__builtin_expect(!came || wrong, 0)) {
-		rc = came ? gdri_fail(EBADMSG, "line %u of a reply has the header 0x%x", lines,
-				      head)
+		rc = came ? gdri_fail(EBADMSG, "a reply's line has the header 0x%x", head)
 			  : give_up(q, p.error, "the kernel has not replied in time");
 		goto out;
 	}
@@ -278,8 +283,7 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	if (size)
 		*size = n;
 	if (__builtin_expect(n > capacity, 0)) {
-		rc = gdri_fail(EMSGSIZE, "the next reply has %zu bytes, more than %zu", n,
-			       capacity);
+		rc = gdri_fail(EMSGSIZE, "a reply of %zu bytes, not %zu", n, capacity);
 		goto out;
 	}
 	if (n == BARCOPY_QUEUE_LINE)
