@@ -13,7 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/process.h"
-#include "backend/rm.h"
+#include "backend/rm_client.h"
 
 enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
 

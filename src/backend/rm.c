@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The rm backend: any device memory, by the installed GPU driver alone. See rm.h. */
+/* The rm backend: any device memory, by the installed GPU driver alone. See rm_client.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/process.h"
 #include "cuda/watch.h"
-#include "backend/rm.h"
+#include "backend/rm_range.h"
+#include "backend/rm_trial.h"
 
 #if GDRI_RM
 /* Lines of rm=on or rm=off, blanks, '#' comments. No file: allowed; any other fault forbids rm. */

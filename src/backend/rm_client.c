@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The resource manager's nodes and clients: which GPU exports dma-bufs, for gdr_open(), and this
- * process's own client and its GPUs. See rm.h.
+ * process's own client and its GPUs. See rm_client.h.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/env.h"
 #include "base/process.h"
-#include "backend/rm.h"
+#include "backend/rm_client.h"
 
 /* A client of RM, which ends with its descriptor. */
 struct session {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ranges: finds the memory objects behind a range of device addresses, duplicates them into our
- * client, and maps the duplicates for the CPU. See rm.h.
+ * client, and maps the duplicates for the CPU. See rm_client.h.
  *
  * Asked for a dma-buf of the range, libcuda passes client, object, offset and size of each object
  * to the kernel, and this file reads them from that ioctl (cuda/watch.h). The dma-buf holds the
@@ -13,7 +13,7 @@
  * RM_MAP_MEMORY gives one mapping to a descriptor of the GPU's node: a second one is refused
  * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c). One mmap of the descriptor,
  * at offset 0 and of exactly that length (nvidia_mmap_helper(), nv-mmap.c), maps it. The descriptor
- * can then be closed: the mapping holds the file, and by it the client (rm.h). RM chooses the
+ * can then be closed: the mapping holds the file, and by it the client (rm_client.h). RM chooses the
  * memory type, which the trial determines.
  */
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 
 #include "base/process.h"
 #include "cuda/watch.h"
-#include "backend/rm.h"
+#include "backend/rm_range.h"
 
 /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's page size. */
 enum { HOST_PAGE = 4096 };

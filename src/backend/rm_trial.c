@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A trial of rm on each GPU, before the first pin of a caller's memory. See rm.h.
+ * A trial of rm on each GPU, before the first pin of a caller's memory. See rm_client.h.
  *
  * RM's structures are not documented as an interface, and a mapping of the wrong pages would show
  * another process's memory. So the library first pins memory of its own: two small allocations,
@@ -18,7 +18,8 @@
 
 #include "base/process.h"
 #include "copy/copy.h"
-#include "backend/rm.h"
+#include "backend/rm_range.h"
+#include "backend/rm_trial.h"
 
 enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
 

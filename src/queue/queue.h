@@ -24,8 +24,8 @@ struct gdri_ctx;
 enum {
 	GDRI_QUEUE_WORDS = 8, /* per line */
 	GDRI_QUEUE_LINES_MAX = BARCOPY_QUEUE_MESSAGE_MAX / BARCOPY_QUEUE_LINE,
-	GDRI_QUEUE_RING_MIN =
-		16, /* the largest message, the stop line and lines not yet credited fit */
+	/* The largest message, the stop line and lines not yet credited fit. */
+	GDRI_QUEUE_RING_MIN = 16,
 	GDRI_QUEUE_RING_MAX = 65536,
 	GDRI_QUEUE_RING = 256
 };
@@ -41,8 +41,8 @@ struct gdri_queue {
 	struct gdri_slot slot;
 
 	/* Set before publication, constant until the queue ends. */
-	_Atomic(gdr_t)
-		g; /* atomic: a call on a destroyed queue may read the next queue of this slot */
+	/* Atomic: a call on a destroyed queue may read the next queue of this slot. */
+	_Atomic(gdr_t) g;
 	char *control, *requests; /* in the mapping of GPU memory */
 	char *state, *replies; /* in host memory */
 	const struct gdri_copy_plan *plan; /* of the mapping */

@@ -10,16 +10,15 @@
  *   rm_trial.c    all of it verified on the library's own memory, once for each GPU
  *
  * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do, unless
- * the program closes their descriptors. A
- * duplicate keeps the physical memory, whatever happens to libcuda's object, so pins are persistent
- * (H100, H200, driver 580, 2026-11-21: after cuMemFree, and after the end of a context and of the
- * primary one). A forked child closes its copies of the descriptors (base/process.h): client and
- * objects are the parent's.
+ * the program closes their descriptors. A duplicate keeps the physical memory, whatever happens to
+ * libcuda's object, so pins are persistent (H100, H200, driver 580, 2026-11-21: after cuMemFree, and
+ * after the end of a context and of the primary one). A forked child closes its copies of the
+ * descriptors (base/process.h): client and objects are the parent's.
  *
  * Unless noted, functions return 0 or -errno with its text. Several threads may call them.
  */
-#ifndef GDRI_RM_H
-#define GDRI_RM_H
+#ifndef GDRI_RM_CLIENT_H
+#define GDRI_RM_CLIENT_H
 
 #include "abi/rm.h"
 #include "backend/backend.h"
@@ -58,18 +57,6 @@ struct gdri_rm_gpu {
 	uint64_t wait_ns; /* and then so long, twice as long each time */
 };
 
-struct gdri_rm_range {
-	const struct gdri_rm_gpu *gpu;
-	size_t count, room;
-	/* Duplicates of memory objects, and the part of each that the range takes, side by side. */
-	struct gdri_rm_object {
-		rm_handle object;
-		uint64_t offset, size;
-		uint64_t address; /* RM's name of the mapping, while mapped */
-	} * objects;
-	size_t mapped; /* the first so many are mapped */
-};
-
 /*
  * Does a GPU export its memory as a dma-buf? Asked of RM, not of CUDA: a process that has called
  * cuInit() has no CUDA in its children. Needs 4 ms (H200, driver 580, 2026-11-23). 0, -ENODEV, or
@@ -101,27 +88,5 @@ int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
 rm_handle gdri_rm_client(void);
-
-/*
- * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
- * GPU's exports cannot be observed and exportable memory alone is served. *never is set, if not
- * NULL, where no later export can be observed either.
- */
-int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       const char *only_exportable, struct gdri_rm_range **range, bool *never);
-/* Frees all duplicates; returns the first failure. NULL is no range. */
-int gdri_rm_range_close(struct gdri_rm_range *range);
-
-/* Maps the first `length` bytes, in no child. */
-int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
-int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
-
-/*
- * Is rm right on this GPU? Tried with memory of `context` (or NULL) if there is no verdict, or one
- * that is to be verified again: a failure that says nothing about rm stands for a second, then for
- * twice as long each time, up to an hour. The verdict is copied to *trial. -ENOTSUP if nothing is
- * served.
- */
-int gdri_rm_trial(struct gdri_rm_gpu *gpu, void *context, struct gdri_rm_trial *trial);
 
 #endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranges of the rm backend: duplicates of memory objects, and CPU mappings of them. */
+#ifndef GDRI_RM_RANGE_H
+#define GDRI_RM_RANGE_H
+
+#include "backend/rm_client.h"
+
+struct gdri_rm_range {
+	const struct gdri_rm_gpu *gpu;
+	size_t count, room;
+	/* Duplicates of memory objects, and the part of each that the range takes, side by side. */
+	struct gdri_rm_object {
+		rm_handle object;
+		uint64_t offset, size;
+		uint64_t address; /* RM's name of the mapping, while mapped */
+	} * objects;
+	size_t mapped; /* the first so many are mapped */
+};
+
+/*
+ * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
+ * GPU's exports cannot be observed and exportable memory alone is served. *never is set, if not
+ * NULL, where no later export can be observed either.
+ */
+int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
+		       const char *only_exportable, struct gdri_rm_range **range, bool *never);
+/* Frees all duplicates; returns the first failure. NULL is no range. */
+int gdri_rm_range_close(struct gdri_rm_range *range);
+
+/* Maps the first `length` bytes, in no child. */
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
+int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
+
+#endif
