@@ -47,8 +47,8 @@ struct rig {
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
 	unsigned int fuzz;
-	unsigned int pairs; /* not 0: every pair of ways */
-	unsigned int sequences_s; /* of random ways; 0: none */
+	unsigned int pairs; /* not 0: every pair of walks */
+	unsigned int sequences_s; /* of random walks; 0: none */
 	unsigned int seed;
 	char only[64];
 	const char *test; /* the name of the test that runs */

@@ -156,7 +156,7 @@ quick_amd64() {
 		rig_library && pass "libgdrapi, tools and clients for the guest: build" ||
 			{ tail -20 "$BUILD/library.log"; fail "libgdrapi for the guest: build"; }
 	fi
-	# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls, 36 s random ways
+	# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls, 36 s random walks
 	rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
 		rig.random=2 rig.fuzz=7000 rig.sequences=12 rig.seed=$seed ${RIG_ARGS:-}
 	quick_dmabuf "$kernel"

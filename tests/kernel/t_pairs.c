@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The ways of t_walk.c one after the other on the same mapping: every pair, and random sequences.
+ * The walks of t_walk.c one after the other on the same mapping: every pair, and random sequences.
  * Two calls that are harmless alone may not be together; userfaultfd and mremap() were such a pair.
  *
  * A sequence fails by what walk.h names, or by a warning, a bug or another taint of the kernel.
@@ -88,8 +88,8 @@ static bool run(const struct walk_sequence *s, const struct walk_hooks *hooks)
 	return !lacking;
 }
 
-/* Fills @ways with those that this kernel has; returns their number. */
-static unsigned int ways_here(unsigned int *ways)
+/* Fills @here with the walks whose calls this kernel has; returns their number. */
+static unsigned int walks_here(unsigned int *here)
 {
 	unsigned int i, n = 0;
 
@@ -97,46 +97,46 @@ static unsigned int ways_here(unsigned int *ways)
 		struct walk_sequence alone = { .n = 1, .steps = { i }, .touched = true };
 
 		if (run(&alone, NULL))
-			ways[n++] = i;
+			here[n++] = i;
 	}
 	return n;
 }
 
 static void t_pairs(void)
 {
-	unsigned int ways[64], n, i, j, k;
+	unsigned int here[64], n, i, j, k;
 
-	CHECK(nr_walks <= ARRAY_SIZE(ways));
-	n = ways_here(ways);
+	CHECK(nr_walks <= ARRAY_SIZE(here));
+	n = walks_here(here);
 	for (i = 0; i < n; i++)
 		for (j = 0; j < n; j++)
 			for (k = 0; k < 2; k++) {
 				struct walk_sequence pair = { .n = 2,
-							      .steps = { ways[i], ways[j] },
+							      .steps = { here[i], here[j] },
 							      .touched = k,
 							      .freed = by_callback() &&
 								       (i + j) % 2 };
 
 				run(&pair, NULL);
 			}
-	printf("# pairs: %u of %u ways, %u sequences\n", n, nr_walks, 2 * n * n);
+	printf("# pairs: %u of %u walks, %u sequences\n", n, nr_walks, 2 * n * n);
 }
 
-static unsigned int random_way(const unsigned int *ways, unsigned int n)
+static unsigned int random_walk(const unsigned int *here, unsigned int n)
 {
-	unsigned int way = ways[rnd(n)];
+	unsigned int walk = here[rnd(n)];
 
-	return walk_is_slow(way) && rnd(8) ? ways[rnd(n)] : way;
+	return walk_is_slow(walk) && rnd(8) ? here[rnd(n)] : walk;
 }
 
 static void t_sequences(void)
 {
 	static struct walk_sequence corpus[CORPUS_MAX];
 	const struct walk_hooks *hooks = NULL;
-	unsigned int ways[64], n, kept = 0, done = 0, i;
+	unsigned int here[64], n, kept = 0, done = 0, i;
 	long long start;
 
-	CHECK(nr_walks <= ARRAY_SIZE(ways));
+	CHECK(nr_walks <= ARRAY_SIZE(here));
 	state = rig.seed * 0x9e3779b97f4a7c15ULL + 1;
 	printf("# sequences: seed %u\n", rig.seed);
 	fflush(stdout);
@@ -146,18 +146,18 @@ static void t_sequences(void)
 		CHECK(cover != MAP_FAILED);
 		hooks = &cover_hooks;
 	}
-	n = ways_here(ways);
+	n = walks_here(here);
 	start = now_us();
 	for (; now_us() - start < rig.sequences_s * 1000000LL; done++) {
 		struct walk_sequence s = { .n = 2 + rnd(WALK_STEPS - 1) };
 
 		for (i = 0; i < s.n; i++)
-			s.steps[i] = random_way(ways, n);
+			s.steps[i] = random_walk(here, n);
 		if (kept && rnd(2)) {
 			s = corpus[rnd(kept)];
 			if (s.n < WALK_STEPS && rnd(2))
 				s.n++;
-			s.steps[rnd(2) ? s.n - 1 : rnd(s.n)] = random_way(ways, n);
+			s.steps[rnd(2) ? s.n - 1 : rnd(s.n)] = random_walk(here, n);
 		}
 		s.touched = rnd(2);
 		s.freed = rnd(2) && by_callback();
@@ -165,7 +165,7 @@ static void t_sequences(void)
 		if (hooks && cover->fresh && kept < CORPUS_MAX)
 			corpus[kept++] = s;
 	}
-	printf("# sequences: seed %u, %u sequences of %u ways", rig.seed, done, n);
+	printf("# sequences: seed %u, %u sequences of %u walks", rig.seed, done, n);
 	if (hooks)
 		printf("; %lu places of the kernel, %u sequences found new ones", cover->nr_seen,
 		       kept);

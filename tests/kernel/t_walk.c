@@ -43,7 +43,7 @@ static struct watched {
 	unsigned int steps;
 	char doing[64];
 	char skipped[96];
-	struct walk_sequence sequence; /* n 0: one way alone */
+	struct walk_sequence sequence; /* n 0: one walk alone */
 } * watched;
 
 static uint8_t *map_at;
@@ -881,18 +881,16 @@ static void t_walk(void)
 	}
 }
 
-/* A sequence of ways */
-
 const unsigned int nr_walks = ARRAY_SIZE(walks);
 
-const char *walk_name(unsigned int way)
+const char *walk_name(unsigned int walk)
 {
-	return walks[way].name + strlen("walk-");
+	return walks[walk].name + strlen("walk-");
 }
 
-bool walk_is_slow(unsigned int way)
+bool walk_is_slow(unsigned int walk)
 {
-	return walks[way].flags & SLOW;
+	return walks[walk].flags & SLOW;
 }
 
 /* Root takes some steps, an unprivileged user the others; the real user stays root. */

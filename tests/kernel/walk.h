@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways of t_walk.c as steps on one mapping, for t_pairs.c. */
+/* The walks of t_walk.c as steps on one mapping, for t_pairs.c. */
 #ifndef WALK_H
 #define WALK_H
 
@@ -9,7 +9,7 @@
 
 struct walk_sequence {
 	unsigned int n;
-	unsigned int steps[WALK_STEPS]; /* numbers of ways */
+	unsigned int steps[WALK_STEPS]; /* numbers of walks */
 	bool touched; /* else no entry yet */
 	bool freed; /* ends by a free of the memory, which revokes it, else by an unpin */
 };
@@ -22,9 +22,9 @@ struct walk_hooks {
 };
 
 extern const unsigned int nr_walks;
-const char *walk_name(unsigned int way);
+const char *walk_name(unsigned int walk);
 /* Whether it takes 100 ms and more. */
-bool walk_is_slow(unsigned int way);
+bool walk_is_slow(unsigned int walk);
 
 /*
  * Takes the steps in a process of its own. A step may fail or be refused; what must hold after it
