@@ -89,7 +89,7 @@ static inline void gdrdrv_vma_flags_mod(struct vm_area_struct *vma, unsigned lon
 #endif
 }
 
-/* address_space_init_once() leaves it out; the inode's initialisation, which is not exported, has it. */
+/* invalidate_lock is initialised with an inode, and not by address_space_init_once(). */
 static inline void gdrdrv_mapping_init(struct address_space *mapping)
 {
 	address_space_init_once(mapping);

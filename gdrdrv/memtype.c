@@ -173,8 +173,8 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
 }
 
 /*
- * Reserves write-combining for all pages or for none. A failure does not fail the pin: the region is
- * then mapped, and reported, as uncached.
+ * Reserves write-combining for all pages or for none. A failure does not fail the pin: the region
+ * is then mapped, and reported, as uncached.
  */
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
 {

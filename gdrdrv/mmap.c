@@ -58,10 +58,10 @@ static int gdrdrv_vma_may_split(struct vm_area_struct *vma, unsigned long addr)
 }
 
 /*
- * @vma: the new place. Accepts a move of the whole mapping. When this hook refuses, the entries have
- * been moved, and the kernel moves them back; where userfaultfd is registered that makes it WARN
- * (move_normal_pmd() meets the page table that move_ptes() left). A part gets here only in 5.10:
- * newer kernels ask gdrdrv_vma_may_split() before they move any.
+ * @vma: the new place. Accepts a move of the whole mapping. When this hook refuses, the entries
+ * have been moved, and the kernel moves them back; where userfaultfd is registered that makes it
+ * WARN (move_normal_pmd() meets the page table that move_ptes() left). A part gets here only in
+ * 5.10: newer kernels ask gdrdrv_vma_may_split() before they move any.
  */
 static int gdrdrv_vma_mremap(struct vm_area_struct *vma)
 {
@@ -132,10 +132,10 @@ static pte_t *gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
 
 /*
  * Returns whether accesses to [start, end) can be retried, after vmf_insert_pfn_prot() returned
- * VM_FAULT_NOPAGE for each page. That function leaves a PTE marker in place and reports success: the fault would
- * repeat for ever, and in a copy to user space no signal would end it. From 6.7 to a fix of 2026
- * any user can have userfaultfd put markers into any mapping (UFFDIO_WRITEPROTECT). An empty entry
- * is no marker: another thread is changing it, and the retry makes it again.
+ * VM_FAULT_NOPAGE for each page. That function leaves a PTE marker in place and reports success:
+ * the fault would repeat for ever, and in a copy to user space no signal would end it. From 6.7 to
+ * a fix of 2026 any user can have userfaultfd put markers into any mapping (UFFDIO_WRITEPROTECT).
+ * An empty entry is no marker: another thread is changing it, and the retry makes it again.
  *
  * Also corrects mr->map_type if an entry is not write-combining, so that GET_INFO reports the type
  * that the entries have. [start, end) lies in one window, and so in one page table.
@@ -162,8 +162,8 @@ static bool gdrdrv_check_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma
 }
 
 /*
- * Fills the window around @addr, within the mapping. @all: from @addr on, and every page must get its
- * entry. Otherwise that of @addr must, and it comes first; the others only save later faults.
+ * Fills the window around @addr, within the mapping. @all: from @addr on, and every page must get
+ * its entry. Otherwise that of @addr must, and it comes first; the others only save later faults.
  */
 static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, unsigned long addr,
 			      bool all)
@@ -207,7 +207,8 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
  *
  * Takes mmap_lock and mr->lock for one window at a time: a free callback waits for at most one, and
  * so does another thread that maps. mmap_lock keeps the VMA; one that is being set up or torn down
- * is not found. The mapping may move between two windows.
+ * is not found. Between two windows the mapping may move; one that is replaced by a shorter one
+ * ends the call.
  *
  * Return: 0: every page has its entry; -EINVAL (not mapped, revoked, or userfaultfd protects a page
  * that has no entry), -ENOMEM, -EINTR (killed).
@@ -224,7 +225,8 @@ int gdrdrv_populate(struct gdrdrv_mr *mr)
 			return -EINTR;
 		fault = VM_FAULT_SIGBUS;
 		vma = find_vma(mm, READ_ONCE(mr->map_addr));
-		if (vma && vma->vm_ops == &gdrdrv_vm_ops && vma->vm_private_data == mr) {
+		if (vma && vma->vm_ops == &gdrdrv_vm_ops && vma->vm_private_data == mr &&
+		    off < vma->vm_end - vma->vm_start) {
 			at = vma->vm_start + off;
 			len = vma->vm_end - vma->vm_start;
 			fault = gdrdrv_fill(mr, vma, at, true);

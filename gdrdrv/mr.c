@@ -97,8 +97,8 @@ static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
  * On return the region has no page-table entry, none can be made, and no memory type is reserved
  * for it. The GPU driver may reuse its range of BAR1 at once.
  *
- * Context: the free callback, with the GPU driver's locks held; takes mr->lock and memtype_lock, one
- * after the other. Once per region.
+ * Context: the free callback, with the GPU driver's locks held; takes mr->lock and memtype_lock,
+ * one after the other. Once per region.
  */
 void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 {

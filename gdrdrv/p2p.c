@@ -42,8 +42,8 @@
  * frees that memory, and the next get may reuse it: a late put would then release that other pin,
  * whose callback would never come and whose mapping would stay. So no get may run between the last
  * check of mr->revoked and the put. Persistent gets count: the GPU driver may keep their pins under
- * the same process. The lock is taken outside the GPU driver's locks; the callback does not take it.
- * Gets of other clients of the GPU driver are not covered.
+ * the same process. The lock is taken outside the GPU driver's locks; the callback does not take
+ * it. Gets of other clients of the GPU driver are not covered.
  */
 static DECLARE_RWSEM(p2p_key_lock);
 
