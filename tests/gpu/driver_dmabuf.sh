@@ -63,7 +63,7 @@ done
 make -s -C "$src" O="$out" lib tools >"$work/log" 2>&1 || { cat "$work/log"; cannot "the library does not build"; }
 
 stat_of() {
-	sed -n "s/^$1 //p" /sys/kernel/debug/gdrdrv/stats
+	sed -n "s/^$1 //p" /proc/driver/gdrdrv/stats
 }
 
 with() { # BACKEND COMMAND...
