@@ -246,6 +246,24 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	return dev ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
+/* The one context exists from the start, with the default flags. */
+API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	if (gpu < 0)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*flags = 0;
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	*flags = 0;
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 API CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	current = ctx;
