@@ -229,7 +229,7 @@ SCENE(fall_through,
 	PINS(CHUNK, RM, "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_MMAP=-"))
 
 SCENE(use_dmabuf_mmap,
-	OPEN_FAILS(ANY, ENODEV, .says = { "13.3" }), /* driver 13.0: this backend alone was asked for */
+	OPEN_FAILS(ANY, ENODEV, .says = { "13.3", "any memory" }), /* driver 13.0: this backend alone was asked for */
 	OPENS(ANY, .set = "GDRSIM_DRIVER_VERSION=13030"), PINS(CHUNK, DMABUF),
 	PIN_FAILS(CHUNK, ENOTSUP, "GDRSIM_DMABUF_MMAP=0", .says = { "dmabuf: " }, .never = { "rm: " }),
 	/* Only 1 asks for it. */

@@ -175,6 +175,7 @@ static void no_libcuda(void)
 	wrap_deny_library("libcuda");
 	FAILS(-ENODEV, gdri_cuda_load());
 	FAILS_WITH(-ENODEV, "no CUDA driver", gdri_cuda_driver_version(&version));
+	FAILS_WITH(-ENODEV, "no CUDA driver", gdri_cuda_watch_possible());
 	m = describe(0x100000, 65536);
 	ck_assert_int_eq(m.kind, GDRI_MEMORY_UNKNOWN);
 	ck_assert_ptr_nonnull(strstr(m.note, "no CUDA driver"));

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <sys/resource.h>
 
+#include "base/inside.h"
 #include "common/wrap.h"
 #include "fixture.h"
 
@@ -124,6 +125,7 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_mem_alloc(NULL, 0, 1, 0, &mem));
 	FAILS(EINVAL, barcopy_mem_alloc(g, 7, 1, 0, &mem));
 	FAILS(EINVAL, barcopy_mem_alloc(g, -1, 1, 0, &mem));
+	ck_assert(!gdri_is_inside()); /* a thread that stays inside could not be cancelled */
 	FAILS(ENOTSUP, barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_CACHED, &mem));
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, SIZE_MAX, 0, &mem));
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, (size_t)1 << 40, 0, &mem));
@@ -273,6 +275,7 @@ static void bar_info(void)
 	ck_assert(nvml_calls && nvml_calls("nvmlDeviceGetBAR1MemoryInfo") == 2);
 	ck_assert_uint_eq(nvml_calls("nvmlInit"), 1);
 	FAILS(EINVAL, barcopy_get_bar_info(1, &info));
+	ck_assert(!gdri_is_inside());
 	FAILS(EINVAL, barcopy_get_bar_info(0, NULL));
 	info.struct_size = 8;
 	FAILS(EINVAL, barcopy_get_bar_info(0, &info));

@@ -245,6 +245,27 @@ static void find_while_freed(void)
 	ck_assert_ptr_null(gdri_slots_find(&table, atomic_load(&shown)));
 }
 
+static atomic_int made;
+
+static void *makes(void *arg)
+{
+	atomic_fetch_add(&made, new_in(&table) != NULL);
+	return arg;
+}
+
+/* No object is made while the table's lock is held. */
+static void waits_for_the_lock(void)
+{
+	gdri_slots_free(&table, new_in(&table));
+	pthread_mutex_lock(&table.lock);
+	unit_start(1, makes, NULL, 0);
+	unit_wait_asleep();
+	ck_assert_int_eq(made, 0);
+	pthread_mutex_unlock(&table.lock);
+	unit_join();
+	ck_assert_int_eq(made, 1);
+}
+
 static const struct unit_test tests[] = {
 	{ "names and generations", names_and_generations, NULL },
 	{ "invented names find nothing", invented_names, NULL },
@@ -253,6 +274,7 @@ static const struct unit_test tests[] = {
 	{ "a full table", full_table, NULL },
 	{ "after a fork", after_fork, NULL },
 	{ "no name comes back", no_name_comes_back, NULL },
+	{ "waits for the lock", waits_for_the_lock, NULL },
 	{ "finding while others free", find_while_freed, NULL },
 };
 
