@@ -153,8 +153,8 @@ static bool wait_or_abort(struct gdri_queue *first, bool all, uint64_t timeout_n
  */
 static bool withdraw(struct gdri_queue *q)
 {
-	if (q->dead)
-		return true;
+	if (gdri_queue_is_dead(q))
+		return true; /* the mapping may be gone with a reset */
 	set_generation(q, 0);
 	if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
 		return true;
