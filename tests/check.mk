@@ -27,7 +27,11 @@ THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' test
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
 	$(patsubst tests/attack/%,test_%,$(THREAD_SOURCES))))))
 # What differs by architecture: the copies, and a page's size.
-ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch
+ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch \
+	test_queue test_range test_rm test_rm_fork
+# check-full: all but what tests/arm64/not-run gives a reason for, and what knows x86's instructions.
+ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_TESTS)) \
+	$(shell sed -n 's/^\([a-z_]*test_[a-z_]*\)\t.*/\1/p' tests/arm64/not-run),$(PROGRAMS))
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
 	test_library test_stats) build/test_fences tools/test_cachebench tools/test_copy_tools tools/test_doctor \
@@ -71,7 +75,7 @@ check-ci:
 check-full:
 	@scripts/deps.sh full
 	$(begin)
-	$(call run,ci.tests full.tests)
+	$(call run,ci.tests full.tests ARM64_FULL=1)
 	$(report)
 
 # A name with a dot is a step of these commands, and no file.
@@ -133,7 +137,7 @@ valgrind/%.program: native.build
 		valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
 		--suppressions=tests/valgrind.supp)
 arm64.programs:
-	+@tests/arm64/run.sh $(RESULTS) $(out)/arm64 $(ARM64_PROGRAMS)
+	+@tests/arm64/run.sh $(RESULTS) $(out)/arm64 $(if $(ARM64_FULL),$(ARM64_ALL),$(ARM64_PROGRAMS))
 
 # ---- scripts: tests/DIR/NAME.sh BUILD_DIR SIM_DIR -----------------------------------------------------
 

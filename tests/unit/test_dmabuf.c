@@ -174,6 +174,9 @@ static void first_object(void)
 	gdr_mh_t h = { 77 };
 	void *map;
 
+	if (test_emulator_lacks("the first memory object alone is mapped (L16)",
+				"reads beyond the end of a file by a system call"))
+		return;
 	resources_note();
 	FAILS_WITH(ENOTSUP, "whole range", gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h));
 	FAILS_WITH(ENOTSUP, "whole range",
