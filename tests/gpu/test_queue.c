@@ -262,6 +262,8 @@ static void test_refused(void)
 		void *late[] = { &old, &count };
 
 		CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+		OK(send(&word, sizeof(word)));
+		OK(receive(&word, sizeof(word), NULL));
 		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, late, NULL));
 		CU(cu.StreamSynchronize(other));
 	}
