@@ -566,11 +566,14 @@ static void kept_memory(void)
 {
 	barcopy_queue_view_t first, view;
 	barcopy_queue_t q = new_queue(16);
+	uint64_t word = 1;
 	unsigned long long bytes = standin_device_bytes(0);
 
 	OK(barcopy_queue_get_view(q, &first));
 	for (int i = 0; i < 3; i++) {
 		OK(barcopy_queue_destroy(q, 0));
+		CU(cuda.cuMemcpyDtoH_v2(&word, first.control + BARCOPY_QUEUE_GENERATION_AT, 8));
+		ck_assert_uint_eq(word, 0); /* no kernel can begin any more */
 		ck_assert_uint_eq(standin_device_bytes(0), bytes);
 		q = new_echo(16);
 		round_trip(q, 100, 1);
