@@ -346,9 +346,16 @@ image() {
 		{ echo "a package that this root lacks"; return 1; }
 	mkdir -p "$root/src" && git archive HEAD | tar -x -C "$root/src" || return
 	commands_of packaging/container/Dockerfile >"$tmp/commands" && [ "$(wc -l <"$tmp/commands")" = 2 ] || return
-	sh_root "$(sed -n 1p "$tmp/commands")" && cp -a "$root/out/." "$root/" && sh_root "$(sed -n 2p "$tmp/commands")" &&
-		sh_root 'gdrcopy_doctor --version && ldconfig -p | grep -q libgdrapi.so.2 &&
-			LD_LIBRARY_PATH=/client/sim copybw -s 64K -w 10 -r 10 -a cuMemHostAlloc'
+	sh_root "$(sed -n 1p "$tmp/commands")" && sh_root "$(sed -n 2p "$tmp/commands")" && cp -a "$root/out/." "$root/" &&
+		sh_root 'gdrcopy_doctor --version && python3 -c "import ctypes; ctypes.CDLL(\"libgdrapi.so.2\")" &&
+			LD_LIBRARY_PATH=/client/sim copybw -s 64K -w 10 -r 10 -a cuMemHostAlloc' || return
+	# A library that the image has is replaced where it lies.
+	mkdir -p "$root/opt/nv" && cp -P "$root"/usr/lib/*/libgdrapi.so.2* "$root/opt/nv/" && rm -f "$root"/usr/lib/*/libgdrapi* &&
+		sh_root "echo /opt/nv >/etc/ld.so.conf.d/nv.conf && ldconfig && $(sed -n 1p "$tmp/commands")" &&
+		[ "$(cat "$root/libdir")" = /opt/nv ]
+	local rc=$?
+	rm -rf "$root/opt/nv" "$root/etc/ld.so.conf.d/nv.conf"
+	return $rc
 }
 driver_image() {
 	mkdir -p "$root/opt" && cp -R gdrdrv "$root/opt/gdrdrv" && cp packaging/container/gdrdrv-load "$root/usr/local/bin/" &&
