@@ -19,7 +19,7 @@ ci="clang=clang git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=c
 full="valgrind=valgrind chromium=chromium fonts-dejavu-core=/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	sparse=sparse patch=patch perl=perl flex=flex bison=bison bc=bc libelf-dev=gelf.h file=file
 	mmdebstrap=mmdebstrap debootstrap=debootstrap build-essential=/usr/share/build-essential debhelper=dh
-	dh-dkms=dh_dkms dh-python=dh_python3 lintian=lintian rpm=rpmbuild udev=udevadm fakeroot=fakeroot"
+	dh-dkms=dh_dkms dh-python=dh_python3 lintian=lintian rpm=rpmbuild dnf=dnf udev=udevadm fakeroot=fakeroot"
 
 has() {
 	case $1 in

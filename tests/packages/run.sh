@@ -265,6 +265,12 @@ if have rpmbuild; then
 	else
 		skip "RPM packages: installed in an empty root and removed" "needs root and x86-64"
 	fi
+	if have dnf && [ "$(id -u)" = 0 ] && [ "$(uname -m)" = x86_64 ]; then
+		# shellcheck source=tests/packages/dnf.sh
+		. "$here/dnf.sh"
+	else
+		skip "the switch by dnf" "needs dnf, root and x86-64"
+	fi
 	skip "RPM scriptlets run on an RPM distribution" "this machine has only Debian's mirrors"
 else
 	skip "RPM packages" "needs rpmbuild (package rpm)"

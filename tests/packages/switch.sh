@@ -139,7 +139,7 @@ boots_ours() {
 satisfied() {
 	local v
 	v=$(cat "$tmp/nvidia/version")
-	other_package asks 1 "libgdrapi (>= $v-1), gdrdrv-dkms (>= $v-1), gdrcopy-tests (>= $v-1)" "" &&
+	other_package asks 1 "libgdrapi (>= $v-1), gdrdrv-dkms (>= $v-1), gdrcopy-tests (>= $v-1), gdrcopy (>= $v-1)" "" &&
 		sh_root 'dpkg -i /repo/asks_1_all.deb && apt-get -q check && dpkg -P asks'
 }
 back() {
