@@ -207,7 +207,22 @@ struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle);
 void gdrdrv_mr_put(struct gdrdrv_mr *mr);
 void gdrdrv_mr_revoke(struct gdrdrv_mr *mr);
 void gdrdrv_mr_orphan_locked(struct gdrdrv_mr *mr);
-const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off);
+
+/* Returns the run that contains byte @off of the region. */
+static inline const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
+{
+	u32 low = 0, high = mr->nr_ranges - 1;
+
+	while (low < high) {
+		u32 mid = low + (high - low + 1) / 2;
+
+		if (mr->ranges[mid].off <= off)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return &mr->ranges[low];
+}
 
 /* memtype.c */
 void gdrdrv_memtype_init(void);

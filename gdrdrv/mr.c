@@ -61,22 +61,6 @@ struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle)
 	return mr;
 }
 
-/* Returns the run that contains byte @off of the region. */
-const struct gdrdrv_range *gdrdrv_mr_range(const struct gdrdrv_mr *mr, u64 off)
-{
-	u32 low = 0, high = mr->nr_ranges - 1;
-
-	while (low < high) {
-		u32 mid = low + (high - low + 1) / 2;
-
-		if (mr->ranges[mid].off <= off)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return &mr->ranges[low];
-}
-
 /*
  * Removes all entries of the region's range of offsets, whether or not nr_vmas counts a mapping.
  * The caller has set revoked or retired under mr->lock, so that no entry is added and mr->file is
