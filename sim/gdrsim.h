@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The variables GDRSIM_* of the machine, the driver and faults, and the gdrsim_* hooks of the stand-ins
- * (others: rm/gdrsim_rm.h, node/gdrsim_node.h, warp.h). libcuda.so.1 and
+ * The variables GDRSIM_* of the machine, the driver and faults, and the gdrsim_* hooks of the
+ * stand-ins (others: rm/gdrsim_rm.h, node/gdrsim_node.h, warp.h). libcuda.so.1 and
  * libnvidia-ml.so.1 each export their own copy of the hooks, for the calls of that library only:
  * take them by dlsym() from its handle.
  *

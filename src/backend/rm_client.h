@@ -11,8 +11,8 @@
  *
  * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do, unless
  * the program closes their descriptors. A duplicate keeps the physical memory, whatever happens to
- * libcuda's object, so pins are persistent (H100, H200, driver 580, 2026-11-21: after cuMemFree, and
- * after the end of a context and of the primary one). A forked child closes its copies of the
+ * libcuda's object, so pins are persistent (H100, H200, driver 580, 2026-11-21: after cuMemFree,
+ * and after the end of a context and of the primary one). A forked child closes its copies of the
  * descriptors (base/process.h): client and objects are the parent's.
  *
  * Unless noted, functions return 0 or -errno with its text. Several threads may call them.

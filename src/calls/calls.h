@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the entry points share. All of it returns 0 or -errno; gdri_out() makes the errno of the interface. */
+/* What the entry points share: 0 or -errno, of which gdri_out() makes the public errno. */
 #ifndef GDRI_CALLS_H
 #define GDRI_CALLS_H
 

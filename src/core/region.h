@@ -45,7 +45,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 /* Unmaps and unpins; no handle may hold it. Returns the first failure, always closes. */
 int gdri_region_close(struct gdri_region *region);
 
-/* A close without its last step, gdri_region_free_parts(): another thread may still read the parts. */
+/* A close without gdri_region_free_parts(): another thread may still read the parts. */
 int gdri_region_unpin(struct gdri_region *region);
 
 static inline uint64_t gdri_region_end(const struct gdri_region *region)
