@@ -45,7 +45,10 @@ void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, 
 	gdri_count(counters, to ? GDRI_COUNT_BYTES_TO : GDRI_COUNT_BYTES_FROM, bytes);
 }
 
-/* Copies that are counted or refused. With this order of arguments its callers save no register. */
+/*
+ * Copies that are counted or refused, for the caller of the library. With this order of arguments,
+ * and as its result is theirs, its callers save no register.
+ */
 static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, const void *src,
 						  size_t size, enum gdri_access access)
 {
@@ -53,11 +56,11 @@ static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, co
 	int rc = gdri_handle_for_copy_slow(handle, access, &w);
 
 	if (rc)
-		return rc;
+		return gdri_out(rc);
 	rc = copy(w, access, dst, src, size);
 	if (!rc && size)
 		gdri_count_copies(w.counters, access, 1, size);
-	return rc;
+	return gdri_out(rc);
 }
 
 static inline __attribute__((always_inline)) int
@@ -67,17 +70,17 @@ find_and_copy(gdr_mh_t handle, void *dst, const void *src, size_t size, enum gdr
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, access, &w), 0))
 		return counted_copy(handle, dst, src, size, access);
-	return copy(w, access, dst, src, size);
+	return gdri_out(copy(w, access, dst, src, size));
 }
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
 {
-	return gdri_out(find_and_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES));
+	return find_and_copy(handle, map_d_ptr, h_ptr, size, GDRI_WRITES);
 }
 
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
 {
-	return gdri_out(find_and_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS));
+	return find_and_copy(handle, h_ptr, map_d_ptr, size, GDRI_READS);
 }
 
 int barcopy_set_copy_options(gdr_mh_t handle, const barcopy_copy_options_t *options)

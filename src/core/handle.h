@@ -63,15 +63,14 @@ gdri_window_bounds(struct gdri_window *w, const struct gdri_handle *handle, enum
 static inline __attribute__((always_inline)) bool
 gdri_handle_for_copy(gdr_mh_t h, enum gdri_access access, struct gdri_window *w)
 {
-	struct gdri_slot *slot = gdri_slots_find(&gdri_handles, h.h);
-	struct gdri_handle *handle = (struct gdri_handle *)slot;
+	struct gdri_handle *handle = (struct gdri_handle *)gdri_slots_find_own(&gdri_handles, h.h);
 
 	if (__builtin_expect(!handle, 0))
 		return false;
 	w->plan = atomic_load_explicit(&handle->plan, memory_order_acquire);
 	gdri_window_bounds(w, handle, access);
 	w->counters = NULL;
-	return __builtin_expect(w->plan && gdri_slot_is_own(&gdri_handles, slot), 1);
+	return __builtin_expect(!!w->plan, 1);
 }
 
 /* Slow path: also finds a handle whose copies are counted; otherwise -errno, with the reason. */
