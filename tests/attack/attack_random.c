@@ -270,9 +270,11 @@ static void unpin(struct model *m)
 		m->handle[i].pinned = m->handle[i].mapped = false;
 }
 
-static bool is_cached(const struct model *m, int buffer)
+static int type_of(const struct model *m, int buffer)
 {
-	return m->buffer[buffer].kind == HOST;
+	if (m->buffer[buffer].kind == HOST)
+		return GDR_MAPPING_TYPE_CACHING;
+	return standin_device_bar1() ? GDR_MAPPING_TYPE_DEVICE : GDR_MAPPING_TYPE_WC;
 }
 
 static void map(struct model *m)
@@ -291,8 +293,7 @@ static void map(struct model *m)
 		want = EAGAIN;
 	else if (!size || size > mh->mapped_size)
 		want = EINVAL;
-	else if (flags && flags != (is_cached(m, mh->buffer) ? GDR_MAPPING_TYPE_CACHING
-							     : GDR_MAPPING_TYPE_WC))
+	else if (flags && flags != type_of(m, mh->buffer))
 		want = ENOTSUP;
 	rc = gdr_map_v2(g, h, where, size, flags);
 	MUST(m, rc, want);
@@ -543,8 +544,9 @@ static void ask_handle(struct model *m)
 		TRUE(m, info.mapped_size == m->handle[i].mapped_size);
 		TRUE(m, info.page_size == 65536);
 		TRUE(m, info.mapped == m->handle[i].mapped);
-		TRUE(m, info.wc_mapping ==
-				(m->handle[i].mapped && !is_cached(m, m->handle[i].buffer)));
+		TRUE(m,
+		     info.wc_mapping == (m->handle[i].mapped &&
+					 type_of(m, m->handle[i].buffer) == GDR_MAPPING_TYPE_WC));
 		break;
 	case 1:
 		MUST(m, gdr_get_callback_flag(g, h, null ? NULL : &flag),
