@@ -28,7 +28,7 @@ THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(pa
 	$(patsubst tests/attack/%,test_%,$(THREAD_SOURCES))))))
 # What differs by architecture: the copies, and a page's size.
 ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words test_copy_fences test_copy_watch \
-	test_queue test_range test_rm test_rm_fork
+	test_backends test_queue test_range test_rm test_rm_fork
 # check-full: all but what tests/arm64/not-run gives a reason for, and what knows x86's instructions.
 ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_TESTS)) \
 	$(shell sed -n 's/^\([a-z_]*test_[a-z_]*\)\t.*/\1/p' tests/arm64/not-run),$(PROGRAMS))

@@ -376,6 +376,85 @@ static void ranges(void)
 	OK(gdr_close(g));
 }
 
+/* ---- the machines of docs/jetson.md, one a row of its table -------------- */
+
+enum { PLATFORMS = 7, CELLS = 6 };
+static const char *const machines[][2] = {
+	{ "Orin", "GDRSIM_INTEGRATED=1 GDRSIM_RM=absent" },
+	{ "Thor", "GDRSIM_INTEGRATED=1" },
+	{ "GB10", "GDRSIM_INTEGRATED=1" },
+	{ "Grace", "GDRSIM_COHERENT=1 GDRSIM_NODE_TYPE=2" },
+	{ "PCIe", "" },
+};
+
+/* The cells of that row, and what makes the stand-ins its machine: that of a row above if none. */
+static const char *platform_row(int row, char line[512], char *cell[CELLS])
+{
+	FILE *page = fopen("docs/jetson.md", "r");
+	const char *machine = NULL;
+
+	ck_assert_msg(page != NULL, "docs/jetson.md");
+	while (fgets(line, 512, page) && !strstr(line, "| machine |"))
+		;
+	for (int i = -1; i <= row; i++) {
+		ck_assert(fgets(line, 512, page) && *line == '|');
+		for (size_t m = 0; m < COUNT(machines); m++)
+			machine = strstr(line, machines[m][0]) ? machines[m][1] : machine;
+	}
+	for (int i = 0; i < CELLS; i++)
+		cell[i] = strtok(i ? NULL : line, "|");
+	ck_assert(row + 1 < PLATFORMS || !fgets(line, 512, page) || *line != '|');
+	fclose(page);
+	return machine;
+}
+
+/* The type with which a backend serves memory, by a cell like "gdrdrv: cached; rm: Device"; 0: not. */
+static int served(const char *cell, const char *backend)
+{
+	const char *at = strstr(cell, backend), *type = at ? strchr(at, ':') : NULL;
+
+	if (!at)
+		return 0;
+	if (!type || !strncmp(type, ": cached", 8))
+		return GDR_MAPPING_TYPE_CACHING;
+	return strncmp(type, ": Device", 8) ? GDR_MAPPING_TYPE_WC : GDR_MAPPING_TYPE_DEVICE;
+}
+
+static void platform(void)
+{
+	static const char *const backends[] = { "gdrdrv", "rm", "dmabuf", "host" };
+	char line[512], *cell[CELLS];
+	const char *machine = platform_row(unit_row, line, cell);
+	gdr_info_v2_t info;
+	gdr_mh_t h;
+	void *map;
+
+	change_environment(machine);
+	if (strstr(cell[1], "before 590"))
+		change_environment("GDRSIM_RM_DRIVER=580.95.05 GDRSIM_DRIVER_VERSION=13000");
+	for (size_t i = 0; i < COUNT(backends); i++)
+		for (enum memory kind = DEVICE; kind <= HOST; kind++) {
+			int want = served(cell[2 + kind], backends[i]), got = 0;
+			uint64_t addr = memory_of(kind);
+			gdr_t g;
+
+#if !defined(__aarch64__)
+			want = want == GDR_MAPPING_TYPE_DEVICE ? GDR_MAPPING_TYPE_WC : want;
+#endif
+			setenv("GDRCOPY_BACKEND", backends[i], 1);
+			g = barcopy_open(ANY);
+			if (g && !gdr_pin_buffer_v2(g, addr, 4096, 0, &h)) {
+				OK(gdr_map(g, h, &map, 4096));
+				OK(gdr_get_info_v2(g, h, &info));
+				got = (int)info.mapping_type;
+			}
+			ck_assert_msg(got == want, "%s, %s: \"%s\", by %s: %d, not %d: %s", cell[0],
+				      cell[1], cell[2 + kind], backends[i], got, want,
+				      barcopy_last_error());
+			ck_assert(!g || !gdr_close(g));
+		}
+}
+
 #define CUDA_13_3 "GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -400,6 +479,8 @@ static const struct unit_test tests[] = {
 	{ "no backend can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, CUDA_13_3 },
 	{ "coherent link", coherent_link, CUDA_13_3 " GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
+	{ "a row of docs/jetson.md's table", platform,
+	  CUDA_13_3 " GDRSIM_DMABUF_PCIE=1 LD_PRELOAD=$SIM/libgdrdrv_node.so", .rows = PLATFORMS },
 	{ "ranges that cannot be", ranges, CUDA_13_3 },
 };
 
