@@ -75,7 +75,9 @@ static void whole_life(const char *what, CUdeviceptr addr, size_t size)
 		CHECK(!rc, "%s: errno %d: %s", what, rc, barcopy_last_error());
 		CHECK(backend_of(m.h) == BARCOPY_BACKEND_RM, "%s: backend %d", what,
 		      (int)backend_of(m.h));
+#if !defined(__aarch64__) /* there Device before driver 590, and cached over a coherent link */
 		CHECK(m.info.wc_mapping, "%s: not write-combined", what);
+#endif
 		CHECK(look(&m), "%s: other bytes at pin %d", what, round);
 		OK(unmap_and_unpin(&m));
 	}
@@ -433,6 +435,10 @@ static void nodes_closed(void)
 	struct mapped m;
 	int closed;
 
+	if (getenv("GDRCOPY_TEST_EMULATOR")) {
+		test_skip("under user-mode emulation an unknown ioctl is ENOSYS");
+		return;
+	}
 	CU(cu.MemAlloc(&p, size));
 	CU(more.memset(p, 0x11, size));
 	CU(cu.CtxSynchronize());
@@ -474,8 +480,13 @@ static int open_and_fork(void)
 static void workers_of_a_server(void)
 {
 	int status = -1;
-	pid_t pid = fork();
+	pid_t pid;
 
+	if (getenv("GDRCOPY_TEST_EMULATOR")) {
+		test_skip("starts itself again as another process, without the emulator");
+		return;
+	}
+	pid = fork();
 	if (!pid) {
 		unsetenv("GDRCOPY_BACKEND");
 		execl("/proc/self/exe", "test_rm", "open and fork", NULL);

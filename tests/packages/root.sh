@@ -309,14 +309,19 @@ other_package() { # NAME VERSION DEPENDS FILE
 . "$here/switch.sh"
 
 takes_place() {
+	local p
 	other_package libgdrapi 2.6-1 "" usr/include/gdrapi.h &&
 		other_package gdrdrv-dkms 2.6-1 "" usr/lib/modules-load.d/gdrdrv.conf &&
 		other_package gdrcopy-tests 2.6-1 "" usr/bin/gdrcopy_copybw &&
-		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" || return
+		other_package gdrcopy 2.6-1 "libgdrapi (= 2.6-1), gdrdrv-dkms (= 2.6-1), gdrcopy-tests (= 2.6-1)" "" &&
+		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" &&
+		other_package cluster 1 "gdrcopy (>= 2.4)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
 	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
 	sh_root 'apt-get -q check' || return
-	sh_root "dpkg-query -W -f '\${Status}' program" | grep -q 'ok installed' || { echo "the program was removed"; return 1; }
+	for p in program cluster; do
+		sh_root "dpkg-query -W -f '\${Status}' $p" | grep -q 'ok installed' || { echo "$p was removed"; return 1; }
+	done
 	sh_root "dpkg-query -W -f '\${Status}' libgdrapi" 2>/dev/null | grep -q 'ok installed' && { echo "the other one stayed"; return 1; }
 	return 0
 }
