@@ -296,9 +296,10 @@ fi
 # Packages of others with the same files, a program's package that depends on them, and a newer
 # version of them in a repository.
 other_package() { # NAME VERSION DEPENDS FILE
-	local d=$tmp/other
-	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/$(dirname "${4:-usr/share/none/none}")"
-	[ -z "$4" ] || echo other >"$d/$4"
+	# A file of its own, or dpkg sees a package disappear whose directories another one has.
+	local d=$tmp/other file=${4:-usr/share/$1/other}
+	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/$(dirname "$file")"
+	echo other >"$d/$file"
 	printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: test\nDescription: other\n%s' \
 		"$1" "$2" "${3:+Depends: $3
 }" >"$d/DEBIAN/control"
@@ -317,7 +318,9 @@ takes_place() {
 		other_package program 1 "libgdrapi (>= 2.6-1), gdrdrv-dkms (>= 2.4), gdrcopy-tests (>= 2.2)" "" &&
 		other_package cluster 1 "gdrcopy (>= 2.4)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
-	sh_root 'apt-get -q install -y --no-install-recommends /debs/*.deb' || return
+	# by the commands of docs/porting.md, "Switching"
+	sh_root 'cd /debs && apt-get -q install -y --no-install-recommends ./libgdrapi2_*.deb ./libgdrapi-dev_*.deb \
+		./barcopy-tools_*.deb && apt-get -q install -y --no-install-recommends ./barcopy-dkms_*.deb' || return
 	sh_root 'apt-get -q check' || return
 	for p in program cluster; do
 		sh_root "dpkg-query -W -f '\${Status}' $p" | grep -q 'ok installed' || { echo "$p was removed"; return 1; }
