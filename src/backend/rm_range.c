@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 
 #include "base/process.h"
 #include "cuda/watch.h"
@@ -253,16 +254,23 @@ static int find_once(struct gdri_rm_range *range, const struct gdri_pin_request 
 }
 
 /*
- * Beside frees in other threads, libcuda once in half a million times refuses a range of a pool that
- * it exports when asked again (H200, driver 580.159.04, 2026-11-23: CUDA_ERROR_INVALID_VALUE). The
- * library's own exports do not run at the same time: the watch holds a lock.
+ * Beside frees in other threads, libcuda once in 300,000 times refuses a range of a pool that it
+ * exports some time later: in either export, in the first before it asks the kernel, once for
+ * more than 100 us (H200, driver 580.159.04, 2026-11-23: CUDA_ERROR_INVALID_VALUE). The library's
+ * own exports do not run at the same time: the watch holds a lock. All waits together: 2.5 ms.
  */
 static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
 			  bool *never)
 {
-	int rc = find_once(range, request, never);
+	struct timespec pause = { .tv_nsec = 20000 };
+	int rc;
 
-	return rc == -EINVAL && !range->count ? find_once(range, request, never) : rc;
+	while ((rc = find_once(range, request, never)) == -EINVAL && !range->count &&
+	       pause.tv_nsec <= 20000 << 6) {
+		nanosleep(&pause, NULL);
+		pause.tv_nsec *= 2;
+	}
+	return rc;
 }
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */
