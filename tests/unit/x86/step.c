@@ -19,6 +19,7 @@ struct steps {
 	char text[TEXT];
 	size_t length;
 	uint8_t *open[2]; /* pages that this instruction may touch */
+	bool watched; /* else an access by the test itself steps over one instruction */
 };
 
 #if defined(__has_feature)
@@ -107,6 +108,8 @@ static void on_trap(int sig, siginfo_t *info, void *context)
 		s->open[i] = NULL;
 	}
 	look_at((const uint8_t *)uc->uc_mcontext.gregs[REG_RIP]);
+	if (!s->watched)
+		uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context)
@@ -160,12 +163,14 @@ void step_begin(void)
 {
 	memset(mine.text, 0, sizeof(mine.text));
 	mine.length = 0;
+	mine.watched = true;
 	trap_flag(true);
 }
 
 const char *step_end(void)
 {
 	trap_flag(false);
+	mine.watched = false;
 	return mine.text;
 }
 
