@@ -3,6 +3,7 @@
 #include "resources.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,11 @@ int resources_fds(void)
 		n++;
 	closedir(dir);
 	return n;
+}
+
+size_t resources_heap(void)
+{
+	return mallinfo2().uordblks;
 }
 
 static int count_maps(void)

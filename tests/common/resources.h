@@ -7,6 +7,7 @@
 #define TEST_COMMON_RESOURCES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct resources {
 	int fds; /* open descriptors */
@@ -19,6 +20,9 @@ struct resources {
 
 /* Open descriptors, this look at them among them. */
 int resources_fds(void);
+
+/* Bytes of the heap in use; 0 under a sanitizer, whose heap is another. */
+size_t resources_heap(void);
 
 void resources_look(struct resources *r);
 

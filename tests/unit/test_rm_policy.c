@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/resources.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
 
@@ -71,10 +72,12 @@ static void set_policy(const char *text, size_t size)
 static void file(void)
 {
 	const char *says = files[unit_row].says;
+	int fds;
 
 	begin();
 	set_policy(files[unit_row].text, files[unit_row].size);
 	setenv("GDRCOPY_BACKEND", "rm", 1); /* does not lift it */
+	fds = resources_fds();
 	for (int twice = 0; twice < 2; twice++) {
 		if (says)
 			FAILS_WITH(EACCES, says, ERRNO_OF(gdr_open()));
@@ -84,6 +87,8 @@ static void file(void)
 		set_policy(says ? "rm=on\n" : "rm=off\n", 0);
 	}
 	rm_assert_kept(0);
+	if (says)
+		ck_assert_int_eq(resources_fds(), fds);
 	unit_remove_dir(dir);
 }
 

@@ -120,6 +120,46 @@ static void no_gpu(void)
 	rm_whole_life("and then", p, MIB);
 }
 
+/* A signal is no reason to fail. */
+static void interrupted(void)
+{
+	CUdeviceptr p = standin_alloc(MIB);
+
+	rm_sim.faults("RM_ALLOC:1=EINTR,CARD_INFO:1=EINTR,REGISTER_FD:1=EINTR,RM_CONTROL:1=EINTR,"
+		      "RM_DUP_OBJECT:1=EINTR,RM_MAP_MEMORY:1=EINTR,RM_UNMAP_MEMORY:1=EINTR,RM_FREE:1=EINTR");
+	rm_whole_life("interrupted", p, MIB);
+}
+
+/* One call does not reach the client: there is another one, and nothing of the first is left. */
+static void client_made_anew(void)
+{
+	CUdeviceptr p = standin_alloc(MIB);
+	int fds;
+
+	OK(rm_pin(p, MIB, 0));
+	fds = resources_fds();
+	rm_sim.faults("RM_DUP_OBJECT:1=0x23,RM_DUP_OBJECT:2=0x23");
+	OK(rm_pin(p, MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+	ck_assert_int_eq(resources_fds(), fds);
+}
+
+/* ---- memory of the process ------------------------------------------------ */
+
+static void heap(void)
+{
+	CUdeviceptr p = standin_alloc(MIB), v = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
+	size_t used = 0;
+
+	for (int i = 0; i < 110; i++) {
+		if (i == 10)
+			used = resources_heap();
+		OK(rm_pin(p, MIB, 0));
+		OK(rm_pin(v, 6 * MIB, 0));
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
 /* ---- FORCE_PCIE ---------------------------------------------------------- */
 
 /* Over a coherent link RM refuses maps in BAR1 (mapping_cpu.c, 595: gpuIsSelfHosted()). */
@@ -194,6 +234,9 @@ static const struct unit_test tests[] = {
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
 	{ "no pages", no_pages, "" },
 	{ "no GPU at the first pin", no_gpu, "" },
+	{ "signals", interrupted, "" },
+	{ "a client made anew", client_made_anew, "" },
+	{ "pins and the heap", heap, "" },
 	{ "FORCE_PCIE", force_pcie, "" },
 	{ "FORCE_PCIE, a coherent link", force_pcie, "GDRSIM_COHERENT=1" },
 	{ "FORCE_PCIE, a coherent link, driver 595", force_pcie,

@@ -226,6 +226,15 @@ static void final(void)
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") + cuda_hooks.calls("cuMemCreate"), trials);
 }
 
+static void types_differ(void)
+{
+	wrap_reset();
+	wrap_fail("syscall", 1, EFAULT); /* the first one is Device memory */
+	FAILS_WITH(ENOTSUP, "two mappings are of different types", rm_pin(standin_alloc(MIB), MIB, 0));
+	wrap_reset();
+	final();
+}
+
 /* A lack of descriptors at any step of the first pin is that, and no verdict. */
 static void few_descriptors(void)
 {
@@ -303,6 +312,24 @@ static void first_pins_at_once(void)
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.80"), 1);
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);
+}
+
+static void pins_beside(void)
+{
+	unit_start(1, pins_first, &plain, 0);
+	unit_wait_asleep();
+}
+
+/* A pin waits for the trial of another. */
+static void beside_a_trial(void)
+{
+	plain = standin_alloc(MIB);
+	rm_sim.faults(NULL);
+	wrap_reset();
+	wrap_before("syscall", pins_beside);
+	OK(rm_pin(plain, MIB, 0));
+	ck_assert_ptr_null(unit_join());
+	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3);
 }
 
 /* ---- exports with one wrong value ---------------------------------------- */
@@ -391,6 +418,30 @@ static void wrong_bytes_are_final(void)
 	rm_end(1);
 }
 
+static void as_it_is(struct rm_export_570 *e)
+{
+	(void)e;
+}
+
+/* After a trial that passed. */
+static void one_range(void)
+{
+	spoil_exports(as_it_is);
+	rm_open_context();
+	plain = standin_alloc(MIB);
+	OK(rm_pin(plain, MIB, 0));
+	spoil = too_short;
+	FAILS_WITH(ENOTSUP, "libcuda exported 1 of 1 objects, 0xff000 of 0x100000 bytes",
+		   rm_pin(plain, MIB, 0));
+	spoil = as_it_is;
+	wrap_reset();
+	wrap_fail("realloc", 1, ENOMEM);
+	FAILS_WITH(ENOMEM, "no memory for the objects of a pin", rm_pin(plain, MIB, 0));
+	wrap_reset();
+	rm_whole_life("as it is", plain, MIB);
+	rm_end(1);
+}
+
 static void front_of_a_pool(void)
 {
 	CUdeviceptr p;
@@ -443,6 +494,7 @@ static const struct unit_test tests[] = {
 	{ "a verdict heals", heals, "" },
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
+	{ "mappings of two types", types_differ, "" },
 	{ "few descriptors", few_descriptors, "" },
 	{ "an unknown layout is final", final, "GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "no import to watch is final", final, "LD_LIBRARY_PATH=$SIM/direct" },
@@ -452,6 +504,7 @@ static const struct unit_test tests[] = {
 	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
 	{ "outside BAR1, not coherent to CUDA", mapping_type, "TYPE=1 GDRSIM_RM_BAR1=0" },
 	{ "in BAR1, as Device memory", mapping_type, "TYPE=3 UNALIGNED_FAULTS=1" },
+	{ "a pin beside the trial", beside_a_trial, "" },
 	{ "several first pins at once", first_pins_at_once, "" },
 	{ "another offset",
 	  SPOILED(another_offset, "the mapping shows other memory than the GPU's; and ") },
@@ -466,6 +519,7 @@ static const struct unit_test tests[] = {
 	{ "no such object",
 	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
 	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
+	{ "one range alone", one_range, "", .bare = true },
 	{ "another object in front", front_of_a_pool, "", .bare = true },
 };
 
