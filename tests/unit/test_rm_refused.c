@@ -138,7 +138,7 @@ static void client_made_anew(void)
 
 	OK(rm_pin(p, MIB, 0));
 	fds = resources_fds();
-	rm_sim.faults("RM_DUP_OBJECT:1=0x33");
+	rm_sim.faults("RM_DUP_OBJECT:1=EBADF");
 	OK(rm_pin(p, MIB, 0));
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
 	ck_assert_int_eq(resources_fds(), fds);
