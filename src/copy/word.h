@@ -107,29 +107,17 @@ static inline __attribute__((always_inline)) void gdri_store_line(void *to, cons
 }
 
 /* Loads of ordinary memory at any alignment; the compiler may do them as it likes. */
-static inline uint16_t gdri_any16(const uint8_t *p)
-{
-	uint16_t v;
-
-	__builtin_memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-static inline uint32_t gdri_any32(const uint8_t *p)
-{
-	uint32_t v;
-
-	__builtin_memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-static inline uint64_t gdri_any64(const uint8_t *p)
-{
-	uint64_t v;
-
-	__builtin_memcpy(&v, p, sizeof(v));
-	return v;
-}
+#define GDRI_ANY(bits)                                                \
+	static inline uint##bits##_t gdri_any##bits(const uint8_t *p) \
+	{                                                             \
+		uint##bits##_t v;                                     \
+                                                                      \
+		__builtin_memcpy(&v, p, sizeof(v));                   \
+		return v;                                             \
+	}
+GDRI_ANY(16)
+GDRI_ANY(32)
+GDRI_ANY(64)
 
 /*
  * Sends an aligned line of 64 bytes in one piece, where the CPU has MOVDIR64B (%rsi), %rdi: in
