@@ -189,7 +189,7 @@ typedef struct barcopy_copy_options {
 	uint32_t flags;	    /**< 0 */
 	uint32_t reserved;  /**< 0 */
 	/** gdr_copy_from_mapping() of this many bytes and more uses the GPU's copy engine; 0:
-	 *  never; BARCOPY_COPY_ENGINE_AUTO: from 10 KiB on into pageable memory and from 7 KiB on
+	 *  never; BARCOPY_COPY_ENGINE_AUTO: from 8 KiB on into pageable memory and from 7 KiB on
 	 *  into page-locked memory, where the engine was faster on an H200 and an H100 under
 	 *  Sapphire Rapids (PCIe 5.0); later where the end of a copy cannot be polled
 	 *  (docs/performance.md), and never over a coherent link. gdrcopy_copylat -E prints the
@@ -208,7 +208,8 @@ typedef struct barcopy_copy_options {
  * The order of the copies does not change. Vectored copies and those of 4 or 8 aligned bytes always
  * use the mapping. The copy engine moves bytes, not words: do not let it write where the GPU polls
  * a word. It works on a stream that the library makes in the context of the memory (for VMM memory
- * the device's primary context, which stays retained). Where CUDA cannot be used, or the memory is
+ * the device's primary context, which stays retained), and has 260 KiB of page-locked memory for
+ * each device, made by the first call and kept. Where CUDA cannot be used, or the memory is
  * no longer the one that was pinned (the library compares CUDA's buffer ID of every allocation that
  * a copy touches), the copy goes through the mapping as if no option were set; barcopy_get_stats()
  * counts both. Make no large copy in a host function of a stream: CUDA forbids its calls there, and

@@ -107,7 +107,7 @@ static int open_buffer(struct buffer *b)
 	int rc = gdri_pin_describe(&request);
 
 	if (!rc)
-		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine);
+		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine, NULL);
 	if (!rc)
 		rc = gdri_rm_range_open(attempt.gpu, &request, attempt.only_exportable, &b->range,
 					&attempt.unseen);

@@ -11,18 +11,13 @@
 
 #define TRIAL_SIZE ((size_t)4 << 10)
 
-/* From how many bytes on the copy engine copies, by the kind of host memory; SIZE_MAX: never. */
-struct thresholds {
-	size_t any, page_locked;
-};
-
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: its large copies find the rest through it */
 	const struct gdri_copy_plan *base; /* of the mapping alone */
 	struct gdri_cuda_engine *engine;
-	size_t read_min, write_min; /* as in the caller's options */
-	struct thresholds from, to; /* what they come to for the mapping */
-	enum gdri_engine_end end[2]; /* of copies with pageable and with page-locked memory */
+	enum gdri_engine_end end;
+	size_t asked[2]; /* of reads and of writes, as in the caller's options */
+	size_t min[2][2]; /* what they come to, with pageable and with page-locked memory */
 	const struct gdri_region *region;
 	const struct gdri_pin *pin;
 };
@@ -43,26 +38,20 @@ static bool by_engine(struct gdri_offload *a, uintptr_t map, void *host, size_t 
 	done = gdri_region_verify(a->region, NULL, addr, size) == GDRI_VALID &&
 	       gdri_cuda_engine_copy(a->engine, to, host, locked, addr, size);
 	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
-	gdri_fence(a->base, BARCOPY_FENCE_FULL);
+	gdri_fence(a->base, BARCOPY_FENCE_AFTER_READ);
 	return done;
 }
 
-static size_t least(const struct thresholds *t)
-{
-	return t->any < t->page_locked ? t->any : t->page_locked;
-}
-
-/* The plan's function for copies of at least the smaller threshold. */
+/* The plan's function for copies of at least the smaller size. */
 static void large(const struct gdri_copy_plan *plan, void *dst, const void *src, size_t size,
 		  bool to)
 {
 	struct gdri_offload *a = (struct gdri_offload *)(uintptr_t)plan;
-	const struct thresholds *t = to ? &a->to : &a->from;
 	uintptr_t map = to ? (uintptr_t)dst : (uintptr_t)src;
 	void *host = to ? (void *)(uintptr_t)src : dst;
 	bool locked = gdri_cuda_is_page_locked(host);
 
-	if (size >= (locked ? t->page_locked : t->any) && by_engine(a, map, host, size, to, locked))
+	if (size >= a->min[to][locked] && by_engine(a, map, host, size, to, locked))
 		return;
 	if (to)
 		gdri_copy_to(a->base, dst, src, size);
@@ -71,55 +60,48 @@ static void large(const struct gdri_copy_plan *plan, void *dst, const void *src,
 }
 
 /*
- * AUTO's sizes, from which the engine was ahead of the mapping on both of an H200 and an H100
- * (docs/results/copybench-h200.json and -h100.json): pageable reads cross at 9.0 to 9.3 KiB, at 11 on
- * another H200; page-locked ones at 6.3 to 6.8; writes from page-locked memory at 235 to 320. From
- * pageable memory the engine never writes faster.
- *
- * Where the end is not polled it is seen 1.1 us later, and 11 us later in a program that chose
- * blocking synchronisation (H200, 2026-11-22, reads of 512 B to 8 KiB). The lower two rows are
- * computed: the times above with that added.
+ * AUTO's sizes, from which the engine was ahead of the mapping on several H200 and an H100, with host
+ * memory in the caches and not (2026-11-22 and 23, docs/results): pageable reads cross at 6.3 to 7
+ * KiB, page-locked ones at 5.8 to 6.8, writes from page-locked memory at 235 to 320. From pageable
+ * memory the engine never writes faster. With synchronisations that spin (raw calls): 9 to 10 KiB, 6.8
+ * and 280; with those that sleep: 20 to 24 KiB, 19, and more than 1 MiB.
  */
 #define KIB(n) ((size_t)(n) << 10)
 static const struct {
-	size_t read; /* into pageable memory, whose end is never polled */
-	size_t read_locked, write_locked;
+	size_t read, read_locked, write_locked;
 } sizes[] = {
-	[GDRI_ENGINE_POLLS] = { .read_locked = KIB(7), .write_locked = KIB(320) },
+	[GDRI_ENGINE_POLLS] = { KIB(8), KIB(7), KIB(320) },
 	[GDRI_ENGINE_SPINS] = { KIB(10), KIB(8), KIB(384) },
-	[GDRI_ENGINE_SLEEPS] = { KIB(24), KIB(18), KIB(768) },
+	[GDRI_ENGINE_SLEEPS] = { KIB(24), KIB(20), KIB(2048) },
 };
 
-/*
- * A size holds for every kind of memory. AUTO: over a coherent link the CPU is taken to be faster,
- * unmeasured.
- */
-static struct thresholds thresholds(const struct gdri_offload *a, size_t asked, bool to)
+/* Sets the sizes of one direction; returns the smaller. AUTO's own value means never. */
+static size_t set_min(struct gdri_offload *a, bool to)
 {
-	if (!asked ||
-	    (asked == BARCOPY_COPY_ENGINE_AUTO && a->pin->map_type == GDR_MAPPING_TYPE_CACHING))
-		return (struct thresholds){ SIZE_MAX, SIZE_MAX };
-	if (asked != BARCOPY_COPY_ENGINE_AUTO)
-		return (struct thresholds){ asked, asked };
-	if (to)
-		return (struct thresholds){ SIZE_MAX, sizes[a->end[true]].write_locked };
-	return (struct thresholds){ sizes[a->end[false]].read, sizes[a->end[true]].read_locked };
+	size_t *min = a->min[to], asked = a->asked[to];
+
+	min[false] = min[true] = asked ? asked : SIZE_MAX;
+	/* Over a coherent link the CPU is taken to be faster, unmeasured. */
+	if (asked != BARCOPY_COPY_ENGINE_AUTO || a->pin->map_type == GDR_MAPPING_TYPE_CACHING)
+		return min[false];
+	min[true] = to ? sizes[a->end].write_locked : sizes[a->end].read_locked;
+	if (!to)
+		min[false] = sizes[a->end].read;
+	return min[true];
 }
 
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 {
 	a->base = gdri_copy_plan(a->pin->map_type);
-	a->from = thresholds(a, a->read_min, false);
-	a->to = thresholds(a, a->write_min, true);
 	a->plan = *a->base;
-	a->plan.large_to_min = least(&a->to);
-	a->plan.large_from_min = least(&a->from);
+	a->plan.large_to_min = set_min(a, true);
+	a->plan.large_from_min = set_min(a, false);
 	a->plan.large = large;
 	return &a->plan;
 }
 
 static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
-		      struct gdri_cuda_engine **out)
+		      struct gdri_offload *a)
 {
 	/* At the offsets of an imported dma-buf CUDA has something else. */
 	if (!pin->va)
@@ -129,7 +111,7 @@ static int engine_new(const struct gdri_region *region, const struct gdri_pin *p
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only");
 	if (!gdri_region_is_intact(region))
 		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
-	return gdri_cuda_engine_new(pin->va, pin->mapped_size, out);
+	return gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine, &a->end);
 }
 
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
@@ -146,18 +128,15 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return gdri_fail(ENOMEM, "no memory for copy options");
-	*a = (struct gdri_offload){ .read_min = options->engine_read_min,
-				    .write_min = write_min,
+	*a = (struct gdri_offload){ .asked = { options->engine_read_min, write_min },
 				    .region = region,
 				    .pin = pin };
-	rc = engine_new(region, pin, &a->engine);
-	if (rc) {
+	rc = engine_new(region, pin, a);
+	if (rc)
 		free(a);
-		return rc;
-	}
-	gdri_cuda_engine_poll(a->engine, a->end);
-	*out = a;
-	return 0;
+	else
+		*out = a;
+	return rc;
 }
 
 void gdri_offload_free(struct gdri_offload *a)

@@ -154,13 +154,18 @@ bool gdri_cuda_context_works(void *context);
 
 /* ---- the GPU's copy engine ------------------------------------------------------------------- */
 
+/* How the end of a copy is waited for: by a polled word, or by a synchronisation of either kind. */
+enum gdri_engine_end { GDRI_ENGINE_POLLS, GDRI_ENGINE_SPINS, GDRI_ENGINE_SLEEPS };
+
 /*
  * Copies on a private stream, which neither waits for the caller's streams nor breaks their
  * capture. -ENOTSUP if [addr, addr + size) is not device memory. Copies go to addresses: the caller
- * verifies that these still belong to the same allocation.
+ * verifies that these still belong to the same allocation. `end`: how copies end, by a polled word
+ * if this driver can write one, but for writes from pageable memory; NULL: by a synchronisation.
  */
 struct gdri_cuda_engine;
-int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine);
+int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine,
+			 enum gdri_engine_end *end);
 void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
@@ -169,15 +174,6 @@ void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);
-
-/* How the end of a copy is waited for: by a polled word, or by a synchronisation of either kind. */
-enum gdri_engine_end { GDRI_ENGINE_POLLS, GDRI_ENGINE_SPINS, GDRI_ENGINE_SLEEPS };
-
-/*
- * From now on copies of page-locked memory end by a polled word, if this driver can write one.
- * `end`: how those of pageable and of page-locked memory end.
- */
-void gdri_cuda_engine_poll(struct gdri_cuda_engine *engine, enum gdri_engine_end end[2]);
 
 /* ---- NVML ------------------------------------------------------------------------------------ */
 

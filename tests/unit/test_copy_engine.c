@@ -13,8 +13,8 @@
 #include "cuda/private.h"
 #include "mapped.h"
 
-/* AUTO's sizes where the end of copies is polled. */
-enum { READ = 10 << 10, READ_LOCKED = 7 << 10, WRITE_LOCKED = 320 << 10 };
+/* AUTO's sizes where the end of copies is polled; the largest read by a block. */
+enum { READ = 8 << 10, READ_LOCKED = 7 << 10, WRITE_LOCKED = 320 << 10, BLOCK = 64 << 10 };
 
 static void device_memory_only(void)
 {
@@ -22,7 +22,7 @@ static void device_memory_only(void)
 	struct gdri_cuda_engine *e;
 
 	FAILS_WITH(-ENOTSUP, "device memory only",
-		   gdri_cuda_engine_new((uintptr_t)host, 65536, &e));
+		   gdri_cuda_engine_new((uintptr_t)host, 65536, &e, NULL));
 }
 
 static void engine_by_size(void)
@@ -118,7 +118,7 @@ static void automatic(void)
 static void synchronized_sizes(CUcontext ctx, size_t read, size_t read_locked, size_t write_locked)
 {
 	unsigned long reads = cuda_hooks.calls("cuMemcpyDtoHAsync");
-	unsigned long written = cuda_hooks.calls("cuStreamWriteValue32");
+	unsigned long written;
 	const struct {
 		size_t size;
 		bool locked, write;
@@ -140,6 +140,7 @@ static void synchronized_sizes(CUcontext ctx, size_t read, size_t read_locked, s
 	OK(gdr_pin_buffer_v2(g, memory, BIG, 0, &other));
 	OK(gdr_map(g, other, &map, BIG));
 	OK(barcopy_set_copy_options(other, &o));
+	written = cuda_hooks.calls("cuStreamWriteValue32");
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemcpyDtoHAsync"), reads);
 	for (size_t i = 0; i < COUNT(rows); i++)
 		for (size_t below = 0; below < 2; below++) {
@@ -164,7 +165,7 @@ static void without_polled_words(void)
 	CU(cuda.cuCtxCreate_v2(&own, 0, 0));
 	CU(cuda.cuCtxCreate_v2(&sleeps, CU_CTX_SCHED_BLOCKING_SYNC, 0));
 	synchronized_sizes(own, 10 << 10, 8 << 10, 384 << 10);
-	synchronized_sizes(sleeps, 24 << 10, 18 << 10, 768 << 10);
+	synchronized_sizes(sleeps, 24 << 10, 20 << 10, 2 << 20);
 	gdri_cu.cuStreamWriteValue32_v2 = NULL; /* an older driver */
 	synchronized_sizes(standin_primary(0), 10 << 10, 8 << 10, 384 << 10);
 }
@@ -184,22 +185,6 @@ static void coherent_link(void)
 	check_counts(2, 0);
 }
 
-/* A refused write of the word: the copy ends by a synchronisation. */
-static void refused_word(void)
-{
-	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
-	uint8_t *locked = standin_host_alloc(BIG, 0);
-
-	OK(set(BARCOPY_COPY_ENGINE_AUTO, BARCOPY_COPY_ENGINE_AUTO));
-	BY_ENGINE(locked, BIG, 2, 3);
-	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
-	cuda_hooks.set_fail("cuStreamWriteValue32:*=801");
-	BY_ENGINE(locked, BIG, 2, 3);
-	cuda_hooks.set_fail(NULL);
-	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 2);
-	check_counts(4, 0);
-}
-
 /* The words that streams were to write, and the call that does it. */
 static struct {
 	uint32_t *at, value;
@@ -212,6 +197,8 @@ static CUresult note_word(CUstream stream, CUdeviceptr at, uint32_t value, unsig
 {
 	uint32_t *word = (uint32_t *)(uintptr_t)at;
 
+	if (!value) /* a new engine asks whether this driver writes words */
+		return write_word(stream, at, value, flags);
 	ck_assert_uint_lt(n_polled, COUNT(polled));
 	ck_assert_uint_ne(*word, value);
 	polled[n_polled].at = word;
@@ -219,11 +206,28 @@ static CUresult note_word(CUstream stream, CUdeviceptr at, uint32_t value, unsig
 	return n_polled++ ? write_word(stream, at, value, flags) : CUDA_SUCCESS;
 }
 
-static void read_to(uint8_t *locked, gdr_mh_t handle, const uint8_t *map, size_t size)
+static void read_to(uint8_t *host, gdr_mh_t handle, const uint8_t *map, size_t size)
 {
-	memset(locked, 0, size);
-	OK(gdr_copy_from_mapping(handle, locked, map, size));
-	ck_assert_mem_eq(locked, buf, size);
+	memset(host, 0, size);
+	OK(gdr_copy_from_mapping(handle, host, map, size));
+	ck_assert_mem_eq(host, buf, size);
+}
+
+/* A driver may refuse to write words: copies end by a synchronisation, from other sizes on. */
+static void refused_word(void)
+{
+	cuda_hooks.set_fail("cuStreamWriteValue32:*=801");
+	synchronized_sizes(standin_primary(0), 10 << 10, 8 << 10, 384 << 10);
+	cuda_hooks.set_fail(NULL);
+	/* Refused later: the mapping does that copy, when nothing of the engine's is under way. */
+	OK(set(4096, 4096));
+	start_counts();
+	cuda_hooks.set_fail("cuStreamWriteValue32:*=801");
+	BY_ENGINE(standin_host_alloc(BIG, 0), BIG, 1, 3);
+	OK(gdr_copy_to_mapping(h, p, buf, 4096));
+	read_to(got, h, p, 4096);
+	cuda_hooks.set_fail(NULL);
+	check_counts(2, 3);
 }
 
 /* While a copy polls its word, another one is done. */
@@ -270,6 +274,103 @@ static void polled_words(void)
 	ck_assert_uint_eq(n_polled, 3);
 	ck_assert_ptr_ne(polled[0].at, polled[2].at);
 	ck_assert_ptr_ne(polled[1].at, polled[2].at);
+}
+
+/* Where CUDA was to put what it reads, and the call that does it. */
+static void *places[8];
+static unsigned int n_places;
+static __typeof__(gdri_cu.cuMemcpyDtoHAsync_v2) read_async;
+
+static CUresult note_place(void *host, CUdeviceptr from, size_t size, CUstream stream)
+{
+	ck_assert_uint_lt(n_places, COUNT(places));
+	places[n_places++] = host;
+	return read_async(host, from, size, stream);
+}
+
+static bool is_in_got(const void *place)
+{
+	return (uintptr_t)place - (uintptr_t)got < sizeof(got);
+}
+
+static void note_places(size_t read_min)
+{
+	OK(gdr_copy_to_mapping(h, p, buf, SIZE));
+	OK(set(read_min, 0));
+	read_async = gdri_cu.cuMemcpyDtoHAsync_v2;
+	gdri_cu.cuMemcpyDtoHAsync_v2 = note_place;
+	wrap_reset();
+}
+
+/* A read into pageable memory that the engine makes at once: by a block, whose end is polled. */
+static void by_block(void)
+{
+	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize"), registered, pushed;
+
+	note_places(4096);
+	registered = cuda_hooks.calls("cuMemHostRegister");
+	pushed = cuda_hooks.calls("cuCtxPushCurrent");
+	read_to(got + 1, h, p, 4096);
+	read_to(got + 3, h, p, BLOCK);
+	ck_assert_ptr_eq(places[0], places[1]);
+	ck_assert(!is_in_got(places[0]));
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits);
+	/* A larger one goes to its place, as does a write. */
+	read_to(got + 5, h, p, BLOCK + 1);
+	ck_assert_ptr_eq(places[2], got + 5);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);
+	/* A copy makes nothing, and enters no context that is current. */
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemHostRegister"), registered);
+	ck_assert_uint_eq(cuda_hooks.calls("cuCtxPushCurrent"), pushed);
+	check_counts(3, 0);
+	if (!test_emulator_lacks("a block, in a child", "MADV_DONTFORK"))
+		ck_assert_int_eq(unit_in_child(touch_word, places[0]), SIGSEGV);
+}
+
+/* While a copy waits for its block, another one begins: each has its own, the fifth none. */
+static void while_waiting(void)
+{
+	if (n_places < 5)
+		wrap_before("clock_gettime", while_waiting);
+	read_to(got + (size_t)n_places * BLOCK, h, p, BLOCK);
+}
+
+static void blocks_at_once(void)
+{
+	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
+
+	note_places(4096);
+	wrap_before("clock_gettime", while_waiting);
+	read_to(got, h, p, BLOCK);
+	ck_assert_uint_eq(n_places, 5);
+	for (unsigned int i = 0; i < 4; i++)
+		for (unsigned int j = 0; j < i; j++)
+			ck_assert_uint_ge(labs((uint8_t *)places[i] - (uint8_t *)places[j]), BLOCK);
+	ck_assert_ptr_eq(places[4], got + 4 * BLOCK);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);
+	check_counts(5, 0);
+	read_to(got, h, p, BLOCK);
+	ck_assert(!is_in_got(places[5]));
+}
+
+/* The device may still write a block whose copy was not seen to end: nobody uses it again. */
+static void lost_blocks(void)
+{
+	note_places(4096);
+	cuda_hooks.set_fail("cuStreamWriteValue32:*=801,cuStreamSynchronize:*=700");
+	for (int i = 0; i < 5; i++)
+		read_to(got, h, p, BLOCK);
+	check_counts(0, 5);
+	for (unsigned int i = 0; i < 4; i++) {
+		ck_assert(!is_in_got(places[i]));
+		for (unsigned int j = 0; j < i; j++)
+			ck_assert_ptr_ne(places[i], places[j]);
+	}
+	cuda_hooks.set_fail(NULL);
+	read_to(got, h, p, BLOCK);
+	ck_assert_ptr_eq(places[4], got);
+	ck_assert_ptr_eq(places[5], got);
+	check_counts(1, 5);
 }
 
 /* The 17th GPU has no page for words: its copies wait as CUDA does. */
@@ -369,6 +470,7 @@ static void failures_of_cuda(void)
 					     "cuPointerGetAttribute:*=1" };
 
 	OK(set(4096, 4096));
+	CU(cuda.cuCtxSetCurrent(NULL)); /* another than the engine's */
 	for (size_t i = 0; i < COUNT(calls); i++) {
 		unsigned long waited = cuda_hooks.calls("cuStreamSynchronize");
 		uint64_t fallbacks = stats_of(g).engine_fallbacks;
@@ -385,6 +487,7 @@ static void failures_of_cuda(void)
 		/* The library waits for a failed copy too: a part of it may be under way. */
 		ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize") - waited, i < 3 ? 2 : 0);
 	}
+	CU(cuda.cuCtxSetCurrent(standin_primary(0)));
 	/* Without capture modes the copy works all the same. */
 	cuda_hooks.set_fail("cuThreadExchangeStreamCaptureMode:*=801");
 	both_ways(5, BIG);
@@ -572,6 +675,9 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1" },
 	{ "a word is refused", refused_word, "" },
 	{ "a word of its own", polled_words, "GDRSIM_DEVICES=2" },
+	{ "by a block", by_block, "" },
+	{ "blocks at once", blocks_at_once, "GDRSIM_ASYNC_DELAY_US=20" },
+	{ "lost blocks", lost_blocks, "" },
 	{ "more GPUs than pages", more_gpus_than_pages, "GDRSIM_DEVICES=17" },
 	{ "beside the legacy stream", beside_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
