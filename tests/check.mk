@@ -82,7 +82,7 @@ check-full:
 ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
 full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script mutants.script \
-	fresh.script
+	fresh.script herd.script
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
@@ -151,6 +151,8 @@ coverage.script:
 # An hour and a quarter on two cores.
 mutants.script: native.build
 	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants dev/mutants.py -o $(out) -s 1 -s 2 -s fresh
+herd.script:
+	$(alone) tests/job -n gcc $(RESULTS) herd dev/herd.sh
 fresh.script:
 	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
 kernel/full.kernel:
