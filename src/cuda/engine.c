@@ -87,9 +87,7 @@ static void use_notice(struct gdri_cuda_engine *e, int device)
 		}
 	}
 	pthread_mutex_unlock(&notices_lock);
-	if (!n->page)
-		return;
-	/* May be registered already: the query of its address shows it. */
+	/* May be registered already, or NULL: the query of its address shows it. */
 	gdri_cu.cuMemHostRegister_v2(n->page, LOCKED_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
 	/* Drivers may have the call and refuse it. Nobody reads this word. */
 	if (!gdri_cu.cuMemHostGetDevicePointer_v2(&e->words, n->page, 0) &&

@@ -327,6 +327,23 @@ static void by_block(void)
 		ck_assert_int_eq(unit_in_child(touch_word, places[0]), SIGSEGV);
 }
 
+/* Without memory for words and blocks copies end by a synchronisation; the next engine has them. */
+static void no_memory_for_blocks(void)
+{
+	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
+
+	wrap_reset();
+	wrap_fail("mmap", 1, ENOMEM);
+	OK(set(4096, 0));
+	wrap_reset();
+	both_ways(5, 5000);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);
+	OK(set(4096, 0));
+	both_ways(5, 5000);
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);
+	check_counts(2, 0);
+}
+
 /* While a copy waits for its block, another one begins: each has its own, the fifth none. */
 static void while_waiting(void)
 {
@@ -676,6 +693,7 @@ static const struct unit_test tests[] = {
 	{ "a word is refused", refused_word, "" },
 	{ "a word of its own", polled_words, "GDRSIM_DEVICES=2" },
 	{ "by a block", by_block, "" },
+	{ "no memory for blocks", no_memory_for_blocks, "" },
 	{ "blocks at once", blocks_at_once, "GDRSIM_ASYNC_DELAY_US=20" },
 	{ "lost blocks", lost_blocks, "" },
 	{ "more GPUs than pages", more_gpus_than_pages, "GDRSIM_DEVICES=17" },
