@@ -407,8 +407,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 }
 
 /**
- * Sends `n` such messages, at most 8, from the same lanes. Returns what barcopy_warp_reply() does. A
- * size that is not 1 to 48 reaches the CPU as EBADMSG: a refusal would cost each batch 30 ns.
+ * Sends `n` such messages, at most 8, from the same lanes. Returns what barcopy_warp_reply() does.
+ * A size that is not 1 to 48 reaches the CPU as EBADMSG: a refusal would cost each batch 30 ns.
  */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
 				     unsigned size, unsigned flags)
