@@ -101,8 +101,9 @@ $(FLAGS_SEEN): FORCE
 endif
 .PHONY: FORCE
 
-# Whole or not at all: killed with its make, a compiler leaves an empty object that is newer than its source.
-compile = $(CC) $(CPPFLAGS) $(CFLAGS) $(1) -MMD -MP -MF $@.d.part -MT $@ -c -o $@.part $< && \
+# Whole or not at all: killed with its make, a compiler leaves an empty object that is newer than its source. The
+# dependencies name the object below $(O): another make may give the directory another name, as make check does.
+compile = $(CC) $(CPPFLAGS) $(CFLAGS) $(1) -MMD -MP -MF $@.d.part -MT '$(@:$(O)/%=$$(O)/%)' -c -o $@.part $< && \
 	mv -f $@.d.part $(@:.o=.d) && mv -f $@.part $@
 
 $(O)/%.pic.o: %.c $(FLAGS_SEEN)

@@ -88,6 +88,8 @@ in_src -n V=1 O="$o" CFLAGS=-O1 install && ! grep -qE -- "-o $built\.part " "$tm
 ok "make install alone takes the existing build, whatever the flags"
 touch "$src/src/base/struct_size.h" && builds CFLAGS=-O0
 ok "a header that changed"
+touch "$src/src/base/struct_size.h" && o=$tmp/./o && built=$o/src/base/struct_size.o && builds CFLAGS=-O0 && keeps CFLAGS=-O0
+ok "the same in a build whose directory had another name before: make check's is absolute"
 
 # An interrupted linker or archiver leaves no file that looks finished.
 printf '#!/bin/sh\necho half >"$2"\nexit 1\n' >"$tmp/half-ar" && chmod +x "$tmp/half-ar"
@@ -96,7 +98,7 @@ ok "a partial archive is removed"
 
 # The compiler and make are killed (out of memory) when the assembler has just begun.
 mkdir "$tmp/bin" && printf '#!/bin/sh\nfor a; do\n\t[ "$last" != -o ] || : >"$a"\n\t[ "$last" != -MF ] || echo half >"$a"\n\tlast=$a\ndone
-case " $* " in *" -c "*) kill -KILL 0 ;; esac\nexec %s "$@"\n' "$(command -v gcc)" >"$tmp/bin/gcc" && chmod +x "$tmp/bin/gcc"
+case " $* " in *" -c "*) kill -KILL 0 ;; esac\nPATH=%s exec %s "$@"\n' "$PATH" "$(command -v gcc)" >"$tmp/bin/gcc" && chmod +x "$tmp/bin/gcc"
 rm -rf "$o"
 { ! PATH=$tmp/bin:$PATH setsid -w make -C "$src" O="$o" CFLAGS=-O0 "$built" >"$tmp/log"; } 2>/dev/null &&
 	in_src O="$o" CFLAGS=-O0 "$built" && test -s "$built" && keeps CFLAGS=-O0
