@@ -110,6 +110,8 @@ static void test_handed_over(void)
 		{ DMABUF, -1, ENOTSUP, "which GPU" },
 		{ ADDRESS, 0, ENOTSUP, "takes no dma-buf" },
 	};
+	const barcopy_copy_options_t engine = { .struct_size = sizeof(engine),
+						.engine_read_min = 1 };
 	barcopy_mem_t mem;
 	uint64_t word = 0x1122334455667788, seen = 0;
 	int fd;
@@ -129,6 +131,8 @@ static void test_handed_over(void)
 		CU(cuda.cuMemcpyDtoH_v2(&seen, base + MIB - 8, 8));
 		ck_assert_uint_eq(seen, word);
 		HANDLE_HAS(g, mem.handle, PERSISTENT, 1);
+		FAILS(ENOTSUP, barcopy_set_copy_options(mem.handle, &engine));
+		SAYS("no device address");
 		OK(barcopy_mem_free(g, &mem));
 	}
 	ck_assert_uint_eq(node.pins(), 0);
