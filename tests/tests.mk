@@ -34,6 +34,9 @@ $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_IMPLS_OBJS
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
+# A second copy of the library is loaded into it.
+$(O)/tests/test_watch_others: | $(LIB_LINKS)
+
 $(MACHINE_TESTS): $(O)/tests/%: $(O)/$(MACHINE_DIR)/%.o $(MACHINE_COMMON) $(TEST_COMMON) \
 		$(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)

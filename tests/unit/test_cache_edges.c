@@ -5,6 +5,7 @@
  * does for its callers.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/inside.h"
@@ -73,6 +74,23 @@ static void default_limit(void)
 		place = (uint32_t)(uintptr_t)cache;
 		OK(barcopy_cache_destroy(cache));
 	}
+}
+
+/* Half of the mappings that a process may have here. */
+static void default_regions(void)
+{
+	char dir[UNIT_DIR], path[UNIT_DIR + 8];
+	FILE *f;
+
+	unit_temp_dir(dir);
+	snprintf(path, sizeof(path), "%s/count", dir);
+	f = fopen(path, "w");
+	ck_assert(f && fputs("1000\n", f) >= 0 && !fclose(f));
+	wrap_reset();
+	wrap_instead("/proc/sys/vm/max_map_count", path);
+	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions, 500);
+	wrap_reset();
+	unit_remove_dir(dir);
 }
 
 /* Idle regions make room for a pin of the same context; regions in use do not. */
@@ -310,6 +328,68 @@ static void rounded_beyond_the_limit(void)
 	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
 	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
 	ck_assert(is_cached(cache, d + 8 * PAGE));
+}
+
+static barcopy_cache_t cache_of_small(uint64_t max_bytes)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o),
+				      .validity = BARCOPY_CACHE_CHECK_TAG,
+				      .max_bytes = max_bytes,
+				      .whole_max = PAGE };
+	barcopy_cache_t cache;
+
+	OK(barcopy_cache_create(g, &o, &cache));
+	return cache;
+}
+
+/* Within its limit again, a cache serves parts of its regions. */
+static void within_the_limit_again(void)
+{
+	CUdeviceptr d = vmm_new(0, 4);
+	barcopy_cache_t cache = cache_of_small(2 * CHUNK);
+	barcopy_region_t r[4];
+
+	for (unsigned int i = 0; i < 3; i++)
+		OK(barcopy_cache_get(cache, d + i * CHUNK, CHUNK, &r[i]));
+	OK(barcopy_cache_invalidate(cache, d + CHUNK, 2 * CHUNK));
+	OK(barcopy_cache_put(cache, &r[1]));
+	OK(barcopy_cache_put(cache, &r[2]));
+	OK(barcopy_cache_get(cache, d + 3 * CHUNK, CHUNK, &r[3]));
+	ck_assert(is_cached(cache, d + PAGE));
+	OK(barcopy_cache_put(cache, &r[3]));
+	OK(barcopy_cache_put(cache, &r[0]));
+}
+
+/* While one GPU is beyond its limit, a miss on another looks at 32 regions for one to evict. */
+static void looks_when_over(void)
+{
+	enum { USED = 34 };
+	barcopy_cache_t cache = cache_of_small((USED - 1) * PAGE);
+	CUdeviceptr d[2] = { standin_chunks(0, 0, 2, CHUNK, 0), standin_chunks(0, 1, 2, CHUNK, 0) };
+	barcopy_region_t r[USED], idle;
+
+	for (unsigned int i = 0; i < USED; i++)
+		OK(barcopy_cache_get(cache, d[0] + i * PAGE, PAGE, &r[i]));
+	OK(barcopy_cache_get(cache, d[1], (USED - 1) * PAGE, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	for (unsigned int i = 0; i < 2; i++) {
+		OK(barcopy_cache_get(cache, d[1] + (USED + i) * PAGE, PAGE, &idle));
+		ck_assert_uint_eq(cache_stats(cache).evictions, i);
+	}
+}
+
+/* An allocation of just whole_max bytes at each end: the range between them shares their region. */
+static void just_whole_max(void)
+{
+	CUdeviceptr d = vmm_new(0, 2);
+	uint64_t pins;
+	gdr_mh_t h[2];
+	void *cpu;
+
+	OK(barcopy_map_range(g, d, 2 * CHUNK, 0, &cpu, &h[0]));
+	pins = pinned();
+	OK(barcopy_map_range(g, d + CHUNK - 4, 8, 0, &cpu, &h[1]));
+	ck_assert_uint_eq(pinned(), pins);
 }
 
 /* What a miss pins beside others: a neighbour's page, or as many as it overlaps; by pages. */
@@ -721,7 +801,7 @@ static void locks_are_taken(void)
 /* Without memory for a handle each call fails as such, and keeps no pin; later calls succeed. */
 static void no_memory_for_a_handle(void)
 {
-	CUdeviceptr d = vmm_new(0, 1), other = vmm_new(0, 1), small = standin_alloc(4096);
+	CUdeviceptr d = vmm_new(0, 1), small = standin_alloc(4096), other = vmm_new(0, 1);
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	gdr_mh_t h[GDRI_SLOTS_PER_CHUNK], more;
 	barcopy_mem_t mem;
@@ -739,10 +819,10 @@ static void no_memory_for_a_handle(void)
 		wrap_reset();
 		if (i < 4)
 			wrap_fail("aligned_alloc", 1, ENOMEM);
-		rc = i % 4 == 0	  ? barcopy_cache_get(cache, small, 8, &r)
+		rc = i % 4 == 0	  ? barcopy_map_range(g, small, 8, 0, &cpu, &more)
 		     : i % 4 == 1 ? gdr_pin_buffer_v2(g, d, CHUNK, 0, &more)
 		     : i % 4 == 2 ? barcopy_mem_alloc(g, 0, 4096, 0, &mem)
-				  : barcopy_map_range(g, small, 8, 0, &cpu, &more);
+				  : barcopy_cache_get(cache, small, 8, &r);
 		wrap_reset();
 		FAILS(i < 4 ? ENOMEM : 0, rc);
 		if (i < 4) {
@@ -767,6 +847,10 @@ static void no_memory_for_a_cache(void)
 		wrap_fail(i ? "calloc" : "aligned_alloc", 1, ENOMEM);
 		FAILS_WITH(ENOMEM, i ? "a table of pages" : "no memory for a cache",
 			   barcopy_cache_create(g, NULL, &cache));
+		wrap_reset();
+		wrap_fail(i ? "calloc" : "aligned_alloc", 1, ENOMEM);
+		FAILS_WITH(ENOMEM, i ? "a table of pages" : "no memory for a cache",
+			   barcopy_map_range(g, a, 256, 0, &r.cpu_ptr, &r.handle));
 	}
 	wrap_reset();
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
@@ -1022,10 +1106,72 @@ static void destroyed_twice(void)
 	ck_assert_int_eq(ended, 1);
 }
 
+static atomic_int ended_beside;
+
+/* The other thread looks at the cache again and again, and gives its lock back each time. */
+static void destroyed_here(void)
+{
+	struct gdri_cache *cache = found(trimmed);
+
+	unit_start(1, destroys, &ended_beside, 0);
+	while (!pthread_mutex_trylock(&cache->lock)) {
+		pthread_mutex_unlock(&cache->lock);
+		sched_yield();
+	}
+}
+
+/* A cache ends when a region of it has been unmapped by another call. */
+static void destroyed_beside_an_unmap(void)
+{
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	get_and_put(trimmed, vmm_new(0, 1));
+	wrap_reset();
+	wrap_before("munmap", destroyed_here);
+	OK(barcopy_cache_trim(trimmed, 0));
+	unit_join();
+	ck_assert_int_eq(ended_beside, 1);
+}
+
+static struct gdri_cache *found_before;
+static atomic_bool context_held;
+
+static void *holds_the_context(void *arg)
+{
+	struct gdri_cache *cache = arg;
+	struct gdri_ctx *ctx = cache->ctx;
+
+	pthread_mutex_lock(&ctx->lock);
+	atomic_store(&context_held, true);
+	unit_wait_asleep(); /* the thread that ends the cache */
+	arg = LIST_FIRST(&ctx->caches) == cache ? NULL : arg;
+	pthread_mutex_unlock(&ctx->lock);
+	return arg;
+}
+
+static void context_is_held(void)
+{
+	unit_start(1, holds_the_context, found_before, 0);
+	while (!atomic_load(&context_held))
+		sched_yield();
+}
+
+/* A cache leaves its context's list under the context's lock. */
+static void unlisted_under_the_lock(void)
+{
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	found_before = found(trimmed);
+	get_and_put(trimmed, vmm_new(0, 1));
+	wrap_reset();
+	wrap_before("munmap", context_is_held);
+	OK(barcopy_cache_destroy(trimmed));
+	ck_assert_ptr_null(unit_join());
+}
+
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
+	{ "default number of regions", default_regions, "" },
 	{ "room for plain pins", room_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "unmapped beside other calls", unmapped_beside_other_calls,
 	  "GDRSIM_BAR1_MIB=24 GDRSIM_BAR1_REUSE=0", .rows = 4 },
@@ -1035,6 +1181,9 @@ static const struct unit_test tests[] = {
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
 	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
+	{ "within the limit again", within_the_limit_again, DMABUF },
+	{ "looks while over the limit", looks_when_over, "GDRSIM_DEVICES=2" },
+	{ "just whole_max", just_whole_max, DMABUF },
 	{ "widened", widened, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "an empty range", empty_range, DMABUF },
@@ -1062,6 +1211,8 @@ static const struct unit_test tests[] = {
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 	{ "ended in a hit", ended_in_a_hit, DMABUF },
 	{ "destroyed twice", destroyed_twice, DMABUF },
+	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
+	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF },
 };
 
 UNIT_MAIN("registration cache: edges", tests, unit_before = start, unit_after = end)

@@ -163,6 +163,26 @@ static void fails_in_a_destructor(void)
 	pthread_key_delete(later_key);
 }
 
+/* A program that has used up the keys before the library was loaded: its own keep their values. */
+__attribute__((constructor(101))) static void use_up_keys(void)
+{
+	pthread_key_t any;
+
+	if (getenv("NO_KEYS"))
+		while (!pthread_key_create(&any, NULL))
+			;
+}
+
+static void no_key(void)
+{
+	void *first = pthread_getspecific(0);
+
+	ck_assert_int_eq(pthread_key_create(&later_key, NULL), EAGAIN);
+	(void)!gdri_fail(EIO, "without a key");
+	ck_assert_str_eq(barcopy_last_error(), "without a key");
+	ck_assert_ptr_eq(pthread_getspecific(0), first);
+}
+
 static void bounded_texts(void)
 {
 	struct gdri_text text = { .len = 0 };
@@ -317,6 +337,7 @@ static const struct unit_test tests[] = {
 	{ "the text is the thread's own", error_per_thread, NULL },
 	{ "no memory for a text", no_memory_for_a_text, "" },
 	{ "a failure in a destructor", fails_in_a_destructor, "" },
+	{ "no key is left", no_key, "NO_KEYS=1" },
 	{ "texts are bounded", bounded_texts, NULL },
 	{ "values that are true", true_values, NULL },
 	{ "raised privileges", raised_privileges, NULL },

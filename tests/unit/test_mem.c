@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/inside.h"
+#include "common/resources.h"
 #include "common/wrap.h"
 #include "fixture.h"
 
@@ -289,6 +290,21 @@ static void nvml_fails(void)
 	ck_assert_uint_eq(info.total, 42);
 }
 
+/* Shareable: the stand-in keeps the stream by which other memory is freed. */
+static void heap(void)
+{
+	barcopy_mem_t mem;
+	size_t used = 0;
+
+	for (int i = 0; i < 110; i++) {
+		if (i == 10)
+			used = resources_heap();
+		OK(barcopy_mem_alloc(g, 0, 4096, BARCOPY_MEM_SHAREABLE, &mem));
+		OK(barcopy_mem_free(g, &mem));
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
 static void *alloc_and_free(void *arg)
 {
 	uintptr_t bad = 0;
@@ -327,6 +343,7 @@ static const struct unit_test tests[] = {
 	{ "import: errors", import_errors, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "BAR info", bar_info, "GDRSIM_BAR1_MIB=256" },
 	{ "BAR info: NVML fails", nvml_fails, "GDRSIM_FAIL=nvmlInit:*=9" },
+	{ "allocations and the heap", heap, "" },
 	{ "threads", threads },
 };
 

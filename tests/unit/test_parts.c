@@ -5,6 +5,7 @@
  * at the edges.
  */
 
+#include "common/wrap.h"
 #include "core/parts.h"
 #include "fixture.h"
 
@@ -115,10 +116,47 @@ static void sync_memops(void)
 	gdri_region_free_parts(&r);
 }
 
+/* VMM memory has no context: SYNC_MEMOPS is asked for on its own GPU, and once: CUDA refuses it. */
+static void on_its_gpu(void)
+{
+	unsigned long retained, asked;
+	gdr_mh_t h[2];
+	void *cpu;
+	CUdeviceptr d;
+
+	start();
+	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
+	d = standin_chunks(0, 1, 4, CHUNK, 0);
+	OK(barcopy_map_range(g, d, 8, 0, &cpu, &h[0]));
+	retained = cuda_hooks.calls("cuDevicePrimaryCtxRetain");
+	asked = cuda_hooks.calls("cuPointerSetAttribute");
+	OK(barcopy_map_range(g, d + CHUNK, 3 * CHUNK, 0, &cpu, &h[1]));
+	ck_assert_uint_eq(cuda_hooks.calls("cuDevicePrimaryCtxRetain"), retained);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), asked + 1);
+	end();
+}
+
+/* Without memory to note what a range holds it is not mapped. */
+static void no_memory(void)
+{
+	gdr_mh_t h;
+	void *cpu;
+
+	start();
+	wrap_reset();
+	wrap_fail("realloc", 0, ENOMEM);
+	FAILS_WITH(ENOMEM, "no memory for the allocations of a region",
+		   barcopy_map_range(g, standin_alloc(CHUNK), 8, 0, &cpu, &h));
+	wrap_reset();
+	end();
+}
+
 static const struct unit_test tests[] = {
 	{ "holes", holes, "" },
 	{ "noted later", late, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
+	{ "SYNC_MEMOPS of VMM memory", on_its_gpu, "GDRSIM_DEVICES=2" },
+	{ "no memory for parts", no_memory, "" },
 };
 
 UNIT_MAIN("allocations of a region", tests)

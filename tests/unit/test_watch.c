@@ -4,9 +4,12 @@
  * that it restores the slot and its page. Other users of the slot are in test_watch_others.c.
  */
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/standin.h"
@@ -197,6 +200,52 @@ static void several_watch(void)
 }
 
 #define NOW    "LD_LIBRARY_PATH=$SIM/now"
+/* ---- the tables of a library ---------------------------------------------- */
+
+#ifdef __aarch64__
+#define JUMP_SLOT R_AARCH64_JUMP_SLOT
+#else
+#define JUMP_SLOT R_X86_64_JUMP_SLOT
+#endif
+
+/* A table ends where it does, and a tag beyond those that are known is none. */
+static void ends_of_tables(void)
+{
+	static const char strings[] = "\0ioctl";
+	static const ElfW(Sym) symbols[2] = { [1] = { .st_name = 1 } };
+	static const ElfW(Rela) rela[3] = { { 8, ELF64_R_INFO(1, JUMP_SLOT), 0 },
+					    { 16, ELF64_R_INFO(1, JUMP_SLOT), 0 },
+					    { 24, ELF64_R_INFO(1, JUMP_SLOT), 0 } };
+	ElfW(Dyn) dynamic[] = { { DT_STRTAB, { (uintptr_t)strings } },
+				{ DT_SYMTAB, { (uintptr_t)symbols } },
+				{ DT_JMPREL, { (uintptr_t)rela } },
+				{ DT_PLTRELSZ, { 2 * sizeof(rela[0]) } },
+				{ DT_NUM, { 1 } },
+				{ DT_NULL, { 0 } } };
+	const struct link_map map = { .l_ld = dynamic };
+	struct gdri_import_slots found;
+
+	(void)gdri_import_slots_in(&map, "ioctl", &found);
+	ck_assert_uint_eq(found.count, 2);
+}
+
+/* The page behind RELRO stays writable. */
+static void behind_relro(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	char *page = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gdri_import_slots made = { .count = 1,
+					  .at = { (void *)(page + size) },
+					  .relro_start = (uintptr_t)page,
+					  .relro_end = (uintptr_t)page + size };
+	uintptr_t held = 0;
+
+	ck_assert(gdri_import_slot_write(&made, 0, &held, 5, false));
+	ck_assert_uint_eq(atomic_load(made.at[0]), 5);
+	ck_assert_int_eq(unit_touch(page + size, true), 0);
+	munmap(page, 2 * size);
+}
+
 #define NOPLT  "LD_LIBRARY_PATH=$SIM/noplt"
 #define DIRECT "LD_LIBRARY_PATH=$SIM/direct"
 
@@ -208,6 +257,8 @@ static const struct unit_test tests[] = {
 	{ "no import of ioctl", no_import, DIRECT },
 	{ "results and errno", results_and_errno, "" },
 	{ "results and errno, sealed", results_and_errno, NOW },
+	{ "the ends of tables", ends_of_tables, "" },
+	{ "behind RELRO", behind_relro, "" },
 	{ "other threads are not watched", other_threads_pass, "" },
 	{ "several threads watch", several_watch, "" },
 	{ "several threads watch, sealed", several_watch, NOPLT },
