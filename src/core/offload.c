@@ -25,7 +25,8 @@ struct gdri_offload {
 /*
  * Copies by the engine, in the order that copies through the mapping keep: gdri_drain() completes
  * this CPU's earlier writes before the engine reads or overwrites the memory, and the fence keeps
- * later accesses behind the loads that saw the engine's completion.
+ * later accesses behind the loads that saw the engine's completion; a line buffer from before it
+ * would serve a later streaming load.
  */
 static bool by_engine(struct gdri_offload *a, uintptr_t map, void *host, size_t size, bool to,
 		      bool locked)
@@ -38,7 +39,7 @@ static bool by_engine(struct gdri_offload *a, uintptr_t map, void *host, size_t 
 	done = gdri_region_verify(a->region, NULL, addr, size) == GDRI_VALID &&
 	       gdri_cuda_engine_copy(a->engine, to, host, locked, addr, size);
 	gdri_count(a->pin->counters, done ? GDRI_COUNT_ENGINE_COPY : GDRI_COUNT_ENGINE_FALLBACK, 1);
-	gdri_fence(a->base, BARCOPY_FENCE_AFTER_READ);
+	gdri_fence(a->base, BARCOPY_FENCE_FULL);
 	return done;
 }
 
