@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its checksum
-# beside it. An unpacked tarball has no history: there it packs the tree.
+# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and beside it its
+# checksum and its bill of materials (SPDX 2.3: the source has no other project's). An unpacked tarball has no history: there it packs the tree.
 #   PROJECT_URL=https://...   filled into the tree (publish.sh)
 #   RELEASE=1                 for publication: needs PROJECT_URL and the tag vVERSION on the commit
 set -eu
@@ -43,5 +43,24 @@ if [ -n "${PROJECT_URL:-}" ]; then
 fi
 xz -T1 -6 -f "$dir/$name.tar"
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
+sum=$(cut -d' ' -f1 "$dir/$name.tar.xz.sha256")
+# component SPDX-ID NAME VERSION LICENSE FIELD...
+component() {
+	printf '\nPackageName: %s\nSPDXID: SPDXRef-%s\nPackageVersion: %s\nPackageLicenseDeclared: %s\n' "$2" "$1" "$3" "$4"
+	printf 'PackageLicenseConcluded: %s\nPackageDownloadLocation: %s\nPackageCopyrightText: %s\n' "$4" "${5:-NOASSERTION}" "${6:-NOASSERTION}"
+	echo "FilesAnalyzed: false"
+}
+{
+	printf 'SPDXVersion: SPDX-2.3\nDataLicense: CC0-1.0\nSPDXID: SPDXRef-DOCUMENT\nDocumentName: %s\n' "$name"
+	printf 'DocumentNamespace: urn:sha256:%s\nCreator: Organization: barcopy\nCreated: %s\n' "$sum" \
+		"$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)"
+	component barcopy barcopy "$VERSION" "MIT AND (MIT OR GPL-2.0-only)" "${PROJECT_URL:-}" "<text>$(sed -n 's/^Copyright/&/p' LICENSE)</text>"
+	printf 'PackageFileName: %s\nPackageChecksum: SHA256: %s\n' "$name.tar.xz" "$sum"
+	component libc "C library" NOASSERTION NOASSERTION
+	component libcuda "NVIDIA driver: libcuda and, for BAR1, libnvidia-ml, by dlopen" NOASSERTION NOASSERTION
+	printf '\nRelationship: SPDXRef-DOCUMENT DESCRIBES SPDXRef-barcopy\n'
+	printf 'Relationship: SPDXRef-barcopy DYNAMIC_LINK SPDXRef-libc\n'
+	printf 'Relationship: SPDXRef-libcuda OPTIONAL_DEPENDENCY_OF SPDXRef-barcopy\n'
+} >"$dir/$name.spdx"
 echo "$epoch" >"$dir/epoch"
 echo "$dir/$name.tar.xz"

@@ -94,12 +94,13 @@ dist() {
 	tar=$(O=$tmp/dist VERSION=$version packaging/dist.sh 2>/dev/null) &&
 		(cd "$tmp/dist/dist" && sha256sum -c "barcopy-$version.tar.xz.sha256") &&
 		[ "$(O=$tmp/dist2 VERSION=$version packaging/dist.sh 2>/dev/null)" ] &&
-		cmp "$tar" "$tmp/dist2/dist/${tar##*/}" || return
+		cmp "$tar" "$tmp/dist2/dist/${tar##*/}" && cmp "${tar%.tar.xz}.spdx" "$tmp/dist2/dist/barcopy-$version.spdx" &&
+		grep -q "^PackageChecksum: SHA256: $(sha256sum <"$tar" | cut -d' ' -f1)$" "${tar%.tar.xz}.spdx" || return
 	[ "$(tar -tf "$tar" | cut -d/ -f1 | sort -u)" = "barcopy-$version" ] || return
 	tar -tf "$tar" | grep -qx "barcopy-$version/packaging/recipes/spack/package.py" &&
 		! tar -tf "$tar" | grep -E '\.(o|ko|pyc)$|checkpatch'
 }
-t "make dist: the same bits, with a checksum" dist
+t "make dist: the same bits, with a checksum and a bill of materials" dist
 
 # The address: nowhere while PROJECT_URL is empty, then in every place; a release needs it and a
 # tag.
