@@ -56,6 +56,8 @@ static void failures_of_setting(void)
 	both_ways(5, 5000);
 	check_counts(1, 0);
 	resources_note();
+	cuda_hooks.set_fail("cuDeviceGet:*=101");
+	FAILS(EINVAL, set(1, 1));
 	cuda_hooks.set_fail("cuStreamCreate:*=2");
 	FAILS(ENOMEM, set(1, 1));
 	cuda_hooks.set_fail("cuCtxPushCurrent:*=201");
