@@ -18,6 +18,7 @@
  *
  * Driver. Read at each use, so that a test can change them between calls.
  *   GDRSIM_DRIVER_VERSION=n    what cuDriverGetVersion answers (13000)
+ *   GDRSIM_PCI_DOMAIN=n, GDRSIM_PCI_DEVICE=n  of each GPU's PCI address (0)
  *   GDRSIM_DMABUF=0            no dma-buf export: the attribute, and RM's answer, are 0, the call
  *                              gives NOT_SUPPORTED
  *   GDRSIM_DMABUF_MMAP=0|1     whether the fd of cuMemGetHandleForAddressRange can be mapped;

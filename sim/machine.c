@@ -50,9 +50,9 @@ void sim_gpu(int ordinal, struct sim_gpu *gpu)
 {
 	memset(gpu, 0, sizeof(*gpu));
 	snprintf(gpu->name, sizeof(gpu->name), "Simulated GPU");
-	gpu->pci_domain = 0;
+	gpu->pci_domain = (int)sim_env("GDRSIM_PCI_DOMAIN", 0);
 	gpu->pci_bus = 0x21 + ordinal;
-	gpu->pci_device = 0;
+	gpu->pci_device = (int)sim_env("GDRSIM_PCI_DEVICE", 0);
 	gpu->mem_bytes = (uint64_t)sim_env("GDRSIM_MEM_MIB", 8192) << 20;
 	gpu->bar1_bytes = (uint64_t)sim_env("GDRSIM_BAR1_MIB", 16384) << 20;
 	gpu->bar1_static = sim_env("GDRSIM_BAR1_STATIC", 0) && gpu->bar1_bytes >= gpu->mem_bytes;

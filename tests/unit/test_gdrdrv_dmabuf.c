@@ -326,6 +326,7 @@ static void test_iommu_text(void)
 static const struct unit_test tests[] = {
 	{ "address first", test_address_first, .rows = 3 },
 	{ "by dmabuf", test_by_dmabuf, .rows = 5 },
+	{ "by PCI address", test_by_dmabuf, "GDRSIM_PCI_DOMAIN=3 GDRSIM_PCI_DEVICE=5" },
 	{ "a forked child has no dma-buf", test_forked_child },
 	{ "handed over", test_handed_over, .rows = 4 },
 	{ "populate", test_populate, .rows = 3 },

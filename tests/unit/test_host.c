@@ -4,6 +4,7 @@
  * allocation's own bytes may be touched.
  */
 
+#include "cuda/private.h"
 #include "fixture.h"
 
 static gdr_mh_t pinned(uint64_t addr, size_t size)
@@ -169,6 +170,26 @@ static void integrated(void)
 	free(mine);
 }
 
+static __typeof__(gdri_cu.cuPointerGetAttribute) ask;
+
+static CUresult starts_at_the_host(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+	CUresult r = ask(data, attribute, at);
+
+	if (!r && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		r = ask(data, CU_POINTER_ATTRIBUTE_HOST_POINTER, *(CUdeviceptr *)data);
+	return r;
+}
+
+/* CUDA's text leaves open which of two addresses an allocation's start is. */
+static void start_by_host_address(void)
+{
+	ask = gdri_cu.cuPointerGetAttribute;
+	gdri_cu.cuPointerGetAttribute = starts_at_the_host;
+	integrated();
+	gdri_cu.cuPointerGetAttribute = ask;
+}
+
 /* Memory of cudaMalloc there: the text says what to allocate instead. */
 static void integrated_device_memory(void)
 {
@@ -200,6 +221,8 @@ static const struct unit_test tests[] = {
 	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
 	{ "integrated GPU, two addresses", integrated,
+	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
+	{ "integrated GPU, the start by host address", start_by_host_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
 	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "GDRSIM_RM=absent" },
