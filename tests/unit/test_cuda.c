@@ -9,7 +9,7 @@
 
 #include "common/resources.h"
 #include "common/wrap.h"
-#include "cuda/cuda.h"
+#include "cuda/private.h"
 #include "cuda/watch.h"
 #include "base/error.h"
 #include "fixture.h"
@@ -639,7 +639,31 @@ static void no_lock_in_the_loader(void)
 		__VA_ARGS__                          \
 	}
 
+static CUresult fails_and_writes(CUdeviceptr *base, size_t *size, CUdeviceptr at)
+{
+	*base = at;
+	*size = 4096;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+/* What a call that fails has written counts for nothing. */
+static void outputs_of_a_failure(void)
+{
+	__typeof__(gdri_cu.cuMemGetAddressRange_v2) ask;
+	struct gdri_memory m;
+
+	standin_start();
+	OK(gdri_cuda_load());
+	ask = gdri_cu.cuMemGetAddressRange_v2;
+	gdri_cu.cuMemGetAddressRange_v2 = fails_and_writes;
+	gdri_cuda_describe(standin_alloc(4096), 8, &m);
+	gdri_cu.cuMemGetAddressRange_v2 = ask;
+	ck_assert_int_eq(m.kind, GDRI_MEMORY_DEVICE);
+	ck_assert_uint_eq(m.size, 0);
+}
+
 static const struct unit_test tests[] = {
+	{ "outputs of a failure", outputs_of_a_failure, "" },
 	{ "device memory", device_memory, "" },
 	{ "VMM and pool memory", vmm_and_pool_memory, "" },
 	{ "host memory by either address", host_memory, "" },
