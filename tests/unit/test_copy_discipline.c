@@ -311,6 +311,7 @@ static void single_words(void)
 		for (size_t at = 0; at < LINE; at += 8) {
 			check(PUT64, "put64", LINE + at, LINE + at, 8);
 			check(COPY_TO, "8 bytes", LINE + at, LINE + 1, 8);
+			check(VECTORED, "a piece of 8 bytes", LINE + at, LINE + 1, 8);
 		}
 	}
 	stop_child();
