@@ -26,6 +26,22 @@
  *
  * A message buffer is in shared or global memory, aligned to 8 bytes, a multiple of 8 bytes long.
  * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
+ *
+ * On a queue of BARCOPY_QUEUE_POSTS any threads, and warps, of a grid are producers of messages:
+ *
+ *     __global__ void work(barcopy_queue_view_t view)
+ *     {
+ *             unsigned message[12], thread = blockIdx.x * blockDim.x + threadIdx.x;
+ *             unsigned long long answer;
+ *             barcopy_port_t p;
+ *
+ *             barcopy_port_begin(&p, view, gridDim.x * blockDim.x);
+ *             ...
+ *             barcopy_port_post(&p, message, sizeof(message), 0);
+ *             if (barcopy_port_call(&p, thread, message, sizeof(message), 0))
+ *                     barcopy_port_wait(&p, &answer, 0);
+ *             barcopy_port_end(&p);
+ *     }
  */
 #ifndef BARCOPY_QUEUE_CUH
 #define BARCOPY_QUEUE_CUH
@@ -81,6 +97,29 @@ BARCOPY_WARP_FN unsigned barcopy_warp_claim(unsigned long long addr)
 		     : "l"(addr)
 		     : "memory");
 	return before == 0;
+}
+
+BARCOPY_WARP_FN void barcopy_warp_fence_sc(void)
+{
+	asm volatile("fence.sc.sys;" ::: "memory");
+}
+
+/* Adds to a word of the GPU's own; returns what it was. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_add(unsigned long long addr, unsigned long long n)
+{
+	unsigned long long before;
+
+	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+		     : "=l"(before)
+		     : "l"(addr), "l"(n)
+		     : "memory");
+	return before;
+}
+
+/* Between two looks of a thread that waits for the CPU or for other producers. */
+BARCOPY_WARP_FN void barcopy_warp_pause(void)
+{
+	asm volatile("nanosleep.u32 100;");
 }
 
 BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
@@ -196,6 +235,15 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	return q->room >= n;
 }
 
+/* Stores 12 bytes of a message as two words, each with lap and header in `tag`. */
+BARCOPY_WARP_FN void barcopy_warp_words(int yes, unsigned long long at, unsigned tag,
+					const unsigned *data)
+{
+	barcopy_warp_store(
+		yes, at, (unsigned long long)(tag | (data[1] & 0xffff)) << 32 | data[0],
+		(unsigned long long)(tag | data[2] >> 16) << 32 | data[2] << 16 | data[1] >> 16);
+}
+
 /* Writes this lane's two words of the next n lines, 1 to 8: 12 bytes, each with lap and header. */
 BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data,
 					unsigned head)
@@ -203,10 +251,7 @@ BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const uns
 	unsigned place = barcopy_warp_place(q, q->tx);
 	unsigned tag = head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16);
 
-	barcopy_warp_store(
-		q->line < n, barcopy_warp_at(q, q->view.replies, place),
-		(unsigned long long)(tag | (data[1] & 0xffff)) << 32 | data[0],
-		(unsigned long long)(tag | data[2] >> 16) << 32 | data[2] << 16 | data[1] >> 16);
+	barcopy_warp_words(q->line < n, barcopy_warp_at(q, q->view.replies, place), tag, data);
 	q->tx += n;
 	q->room -= n;
 }
@@ -267,6 +312,8 @@ BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t v
 	__syncwarp(BARCOPY_WARP_ALL);
 	barcopy_warp_store(q->lane == 0, saved + 16, q->begun, 0);
 	barcopy_warp_store(q->lane == 0, view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun, 0);
+	__syncwarp(BARCOPY_WARP_ALL);
+	barcopy_warp_fence(); /* in each lane: no reply is seen before the count */
 	return 1;
 }
 
@@ -417,6 +464,275 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 	if (!barcopy_warp_make_room(q, n, flags))
 		return 0;
 	barcopy_warp_write(q, n, data, size - 1 < BARCOPY_QUEUE_LINE ? size : 0);
+	return 1;
+}
+
+/* ---- posts and calls: queues of BARCOPY_QUEUE_POSTS ------------------------------------------ */
+
+#define BARCOPY_PORT_NO_CALL 0xffffffffu
+
+/** One producer's use of a queue of posts, in registers. Only this header uses the fields. */
+typedef struct barcopy_port {
+	barcopy_queue_view_t view;
+	unsigned long long credit; /* the credit word as last read, with its two flags */
+	unsigned producers;	   /* of the grid; 0: this one was refused, or has ended */
+	unsigned open;		   /* 1: it may post */
+	unsigned slot, sequence;   /* of the open call */
+} barcopy_port_t;
+
+BARCOPY_WARP_FN unsigned long long barcopy_port_load(unsigned long long addr, unsigned acquire)
+{
+	unsigned long long v[2];
+
+	barcopy_warp_load(addr, acquire, v);
+	return v[0];
+}
+
+/* By the first producer of a grid: counts the grid, unless the queue was stopped. */
+BARCOPY_WARP_FN void barcopy_port_open(const barcopy_queue_view_t *view)
+{
+	unsigned long long kernels = view->control + BARCOPY_QUEUE_KERNELS_AT, number, stopped;
+
+	number = barcopy_port_load(kernels, 0) + 1;
+	barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number, 0);
+	barcopy_warp_fence_sc(); /* either this grid sees the stop, or the CPU sees this grid */
+	stopped = barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
+	if (stopped)
+		barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
+	else
+		barcopy_warp_store(1, kernels, number, 0);
+	barcopy_warp_store(1, view->control + BARCOPY_QUEUE_OPEN_AT, 1 + stopped, 0);
+}
+
+/**
+ * The first call of each producing thread. `producers`: how many of the grid call it, the same
+ * number in each; they wait for the first of them alone. Returns 1; 0: the queue was stopped, has
+ * ended or takes no posts, or has another grid. Then the thread's posts and calls return 0.
+ */
+BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t view,
+				       unsigned producers)
+{
+	unsigned long long generation = view.control + BARCOPY_QUEUE_GENERATION_AT, mine, open = 0;
+
+	p->view = view;
+	p->credit = p->producers = p->open = 0;
+	p->slot = BARCOPY_PORT_NO_CALL;
+	if (view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS) ||
+	    barcopy_port_load(generation, 0) != view.generation)
+		return 0;
+	mine = barcopy_warp_add(view.control + BARCOPY_QUEUE_OWNER_AT, 1);
+	barcopy_warp_fence_sc(); /* barcopy_queue_destroy() clears the one, then reads the other */
+	if (!mine && barcopy_port_load(generation, 0) == view.generation)
+		barcopy_port_open(&view);
+	while (barcopy_port_load(generation, 0) == view.generation &&
+	       !(open = barcopy_port_load(view.control + BARCOPY_QUEUE_OPEN_AT, 0)))
+		barcopy_warp_pause();
+	barcopy_warp_fence(); /* no post, nor its data, is seen before the grid is counted */
+	if (open != 1)
+		(void)barcopy_warp_add(view.control + BARCOPY_QUEUE_OWNER_AT, ~0ull);
+	else if (mine >= producers)
+		barcopy_warp_store(1, view.state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
+	else
+		p->producers = producers;
+	p->open = p->producers != 0;
+	return (int)p->open;
+}
+
+/**
+ * Waits for the answer to the thread's open call. *answer: its 48 bits. Returns 1; 0: no call is
+ * open, or the CPU aborted; the thread then posts nothing more. BARCOPY_WARP_ORDERED: the thread
+ * then sees what the CPU copied before it answered.
+ */
+BARCOPY_WARP_FN int barcopy_port_wait(barcopy_port_t *p, unsigned long long *answer, unsigned flags)
+{
+	unsigned long long at = p->view.requests + p->slot * (unsigned long long)BARCOPY_QUEUE_SLOT;
+	unsigned long long word;
+	unsigned polls = 0;
+
+	if (p->slot == BARCOPY_PORT_NO_CALL)
+		return 0;
+	while ((word = barcopy_port_load(at, 0)) >> 48 != p->sequence)
+		if (++polls % 16 == 0 &&
+		    barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 62 & 1) {
+			p->open = 0; /* which call the slot awaits is not known any more */
+			p->slot = BARCOPY_PORT_NO_CALL;
+			return 0;
+		}
+	p->slot = BARCOPY_PORT_NO_CALL;
+	if (flags & BARCOPY_WARP_ORDERED) /* here: in the loop it would empty L1 at each look */
+		barcopy_port_load(at, 1);
+	*answer = word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1);
+	return 1;
+}
+
+/** The last call of each producing thread. Waits for its open call. */
+BARCOPY_WARP_FN void barcopy_port_end(barcopy_port_t *p)
+{
+	unsigned long long control = p->view.control, number;
+	unsigned producers = p->producers;
+
+	if (!producers)
+		return;
+	barcopy_port_wait(p, &number, 0); /* the answer must not be that of a later call */
+	p->producers = p->open = 0;
+	barcopy_warp_fence();
+	if (barcopy_warp_add(control + BARCOPY_QUEUE_LEFT_AT, 1) + 1 != producers)
+		return;
+	barcopy_warp_fence(); /* after all that the others stored */
+	barcopy_warp_store(1, control + BARCOPY_QUEUE_OPEN_AT, 0, 0);
+	barcopy_warp_store(1, control + BARCOPY_QUEUE_LEFT_AT, 0, 0);
+	barcopy_warp_store(1, control + BARCOPY_QUEUE_OWNER_AT, 0, 0);
+	number = barcopy_port_load(control + BARCOPY_QUEUE_KERNELS_AT, 0);
+	barcopy_warp_fence();
+	barcopy_warp_store(1, p->view.state + BARCOPY_QUEUE_ENDED_AT, number, number);
+}
+
+/** The same by all lanes of a warp that is one producer: the port is lane 0's, which may also use
+ *  the calls of a thread. */
+BARCOPY_WARP_FN int barcopy_port_begin_warp(barcopy_port_t *p, barcopy_queue_view_t view,
+					    unsigned producers)
+{
+	int open = 0;
+
+	p->view = view;
+	p->producers = p->open = 0;
+	if (barcopy_warp_lane() == 0)
+		open = barcopy_port_begin(p, view, producers);
+	__syncwarp(BARCOPY_WARP_ALL);
+	return __shfl_sync(BARCOPY_WARP_ALL, open, 0);
+}
+
+BARCOPY_WARP_FN void barcopy_port_end_warp(barcopy_port_t *p)
+{
+	__syncwarp(BARCOPY_WARP_ALL); /* lane 0's fence then covers what all lanes stored */
+	if (barcopy_warp_lane() == 0)
+		barcopy_port_end(p);
+}
+
+/* Writes a quarter of line i: 12 bytes of the message. */
+BARCOPY_WARP_FN void barcopy_port_write(const barcopy_port_t *p, unsigned long long i,
+					unsigned quarter, const unsigned *data, unsigned head)
+{
+	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines);
+	unsigned place = ((unsigned)i << shift) + (1 << 16); /* as barcopy_warp_place() */
+
+	barcopy_warp_words(1, p->view.replies + ((place & 0xffff) >> shift) * 64 + quarter * 16,
+			   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
+}
+
+/* Lines [i, i + n) may be written. The shift drops the credit word's flags. */
+BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long long i, unsigned n)
+{
+	return (long long)((i + n - p->credit - p->view.lines) << 2) <= 0;
+}
+
+/*
+ * One look at the room for lines [i, i + n), at room before stop. 1: they may be written; 0: not
+ * yet; -1: never. Then the first of them, if the CPU will look at it, is marked: no message follows.
+ */
+BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, unsigned n)
+{
+	const unsigned nothing[3] = { 0, 0, 0 };
+	unsigned k;
+
+	if (barcopy_port_fits(p, i, n))
+		return 1;
+	p->credit = barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
+	if (barcopy_port_fits(p, i, n))
+		return 1;
+	if (!(p->credit >> 63)) {
+		barcopy_warp_pause();
+		return 0;
+	}
+	for (k = 0; k < 4 && barcopy_port_fits(p, i, 1); k++)
+		barcopy_port_write(p, i, k, nothing, BARCOPY_QUEUE_HEAD_CALL);
+	return -1;
+}
+
+/* Line i, the first of n, is this thread's. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_port_t *p, unsigned n,
+						       unsigned flags)
+{
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence(); /* before it: whoever holds a ticket delays all behind it */
+	return barcopy_warp_add(p->view.control + BARCOPY_QUEUE_TICKET_AT, n);
+}
+
+BARCOPY_WARP_FN int barcopy_port_put(barcopy_port_t *p, unsigned long long i, const unsigned *data,
+				     unsigned head)
+{
+	unsigned k;
+	int room;
+
+	do {
+		room = barcopy_port_room(p, i, 1);
+		if (room > 0) /* in the loop: no lane waits for the others before its stores */
+			for (k = 0; k < 4; k++)
+				barcopy_port_write(p, i, k, data + 3 * k, head);
+	} while (!room);
+	return room > 0;
+}
+
+/**
+ * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
+ * the size. Returns 1; 0: stopped, not begun, or another size. BARCOPY_WARP_ORDERED: the CPU sees
+ * after its receive what this thread stored before, and what others stored before a barrier.
+ */
+BARCOPY_WARP_FN int barcopy_port_post(barcopy_port_t *p, const unsigned *data, unsigned size,
+				      unsigned flags)
+{
+	return p->open && size - 1 < BARCOPY_QUEUE_LINE &&
+	       barcopy_port_put(p, barcopy_port_ticket(p, 1, flags), data, size);
+}
+
+/**
+ * Posts `n` such messages, at most 8, all or none, by a warp that is one producer: lanes 4 i to
+ * 4 i + 3 have message i in three words each, and its size, as in barcopy_warp_put().
+ */
+BARCOPY_WARP_FN int barcopy_port_post_warp(barcopy_port_t *p, unsigned n, const unsigned *data,
+					   unsigned size, unsigned flags)
+{
+	unsigned lane = barcopy_warp_lane();
+	unsigned long long i = 0;
+	int room = -1;
+
+	n = n < 8 ? n : 8;
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (lane == 0 && p->open) {
+		i = barcopy_port_ticket(p, n, flags); /* its fence is for all lanes' stores */
+		while (!(room = barcopy_port_room(p, i, n)))
+			;
+	}
+	room = __shfl_sync(BARCOPY_WARP_ALL, room, 0);
+	i = __shfl_sync(BARCOPY_WARP_ALL, i, 0);
+	if (room > 0 && lane / 4 < n)
+		barcopy_port_write(p, i + lane / 4, lane % 4, data,
+				   size - 1 < BARCOPY_QUEUE_LINE ? size : 0);
+	__syncwarp(BARCOPY_WARP_ALL);
+	return room > 0;
+}
+
+/**
+ * Posts a call, which the CPU answers: a message of 6 to 48 bytes whose first six this call writes
+ * into `data`. `slot`: below 4 * view.lines, of this thread alone; it passes to another thread, when
+ * no call is open, behind a barrier. Returns as barcopy_port_post(), and 0 while a call is open.
+ */
+BARCOPY_WARP_FN int barcopy_port_call(barcopy_port_t *p, unsigned slot, unsigned *data,
+				      unsigned size, unsigned flags)
+{
+	unsigned long long word, i;
+
+	if (!p->open || p->slot != BARCOPY_PORT_NO_CALL || slot >= p->view.lines * 4 ||
+	    size - 6 > BARCOPY_QUEUE_LINE - 6)
+		return 0;
+	word = barcopy_port_load(p->view.requests + slot * (unsigned long long)BARCOPY_QUEUE_SLOT, 0);
+	i = barcopy_port_ticket(p, 1, flags); /* beside that load */
+	p->sequence = ((unsigned)(word >> 48) + 1) & 0xffff; /* across kernels, too */
+	data[0] = slot;
+	data[1] = (data[1] & 0xffff0000) | p->sequence;
+	if (!barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size))
+		return 0;
+	p->slot = slot;
 	return 1;
 }
 

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* The kernels of perf/queue/kernels.cu, as the stand-in's. */
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "kernel.h"
 #include "warp.h"
+
+/* Of a grid of warps, each in a thread. */
+static _Thread_local struct {
+	unsigned int x;
+} blockIdx;
 
 #include "queue/kernels.cu"
 
@@ -27,7 +33,7 @@ static bool take_view(const struct sim_launch *launch, barcopy_queue_view_t *vie
 struct args {
 	barcopy_queue_view_t view;
 	unsigned long long count, *bulk, in, out, first, last;
-	unsigned int words;
+	unsigned int words, how, block;
 };
 
 static void echo_lane(void *arg)
@@ -78,6 +84,48 @@ void sim_queue_lines(const struct sim_launch *launch)
 
 	if (take_view(launch, &a.view))
 		sim_warp_run(lines_lane, &a);
+}
+
+static void posts_lane(void *arg)
+{
+	const struct args *a = arg;
+
+	gdrcopy_queue_posts(a->view, a->words, (unsigned int)a->count, a->how, a->bulk);
+}
+
+static void *posts_warp(void *arg)
+{
+	const struct args *a = arg;
+
+	blockIdx.x = a->block;
+	sim_warp_run(posts_lane, arg);
+	return NULL;
+}
+
+void sim_queue_posts(const struct sim_launch *launch)
+{
+	enum { WARPS = 8 };
+	static _Thread_local struct args a[WARPS];
+	pthread_t thread[WARPS];
+	uint64_t wrong;
+	unsigned int n = 0, count;
+
+	memcpy(&a->words, launch->param[1], sizeof(a->words));
+	memcpy(&count, launch->param[2], sizeof(count));
+	memcpy(&a->how, launch->param[3], sizeof(a->how));
+	memcpy(&wrong, launch->param[4], sizeof(wrong));
+	a->count = count;
+	a->bulk = (unsigned long long *)(uintptr_t)reach(wrong, 8);
+	if (!take_view(launch, &a->view) || !a->bulk)
+		return;
+	for (; n < launch->grid[0] && n < WARPS; n++) {
+		a[n] = a[0];
+		a[n].block = n;
+		if (pthread_create(&thread[n], NULL, posts_warp, &a[n]))
+			break;
+	}
+	while (n)
+		pthread_join(thread[--n], NULL);
 }
 
 static void slots_lane(void *arg)

@@ -44,6 +44,7 @@ struct warp {
 	unsigned long looks, stall;
 	uint64_t random;
 	bool any_order;
+	bool threads; /* lanes take turns between collective calls too */
 };
 
 static _Thread_local struct warp *warp;
@@ -82,7 +83,7 @@ static void next_lane(void)
 {
 	struct lane *from = &warp->lane[warp->now];
 
-	warp->now = warp->any_order ? any_lane() : (warp->now + 1) % LANES;
+	warp->now = warp->any_order || warp->threads ? any_lane() : (warp->now + 1) % LANES;
 	if (from != &warp->lane[warp->now])
 		go(from, &warp->lane[warp->now]);
 }
@@ -152,8 +153,11 @@ static void stall(void)
 {
 	const struct timespec pause = { .tv_nsec = 1000 };
 
-	if (++warp->looks % LOOKS == 0)
+	if (++warp->looks % LOOKS == 0) {
 		sched_yield();
+		if (warp->threads)
+			next_lane();
+	}
 	if (!warp->stall)
 		return;
 	if (random_number() % warp->stall == 0)
@@ -170,6 +174,21 @@ void sim_warp_store(uint64_t addr, uint64_t value)
 {
 	stall();
 	__atomic_store_n((uint64_t *)(uintptr_t)addr, value, __ATOMIC_RELEASE);
+}
+
+uint64_t sim_warp_add(uint64_t addr, uint64_t n)
+{
+	uint64_t before = __atomic_fetch_add((uint64_t *)(uintptr_t)addr, n, __ATOMIC_SEQ_CST);
+
+	sim_warp_pause();
+	return before;
+}
+
+void sim_warp_pause(void)
+{
+	warp->threads = true;
+	stall();
+	next_lane();
 }
 
 unsigned int sim_warp_claim(uint64_t addr)

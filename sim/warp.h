@@ -28,6 +28,10 @@ uint64_t sim_warp_load(uint64_t addr);
 void sim_warp_store(uint64_t addr, uint64_t value);
 unsigned int sim_warp_claim(uint64_t addr); /* 0 becomes 1: returns 1 */
 
+/* For lanes that are threads of their own, which may stop anywhere for any time. */
+uint64_t sim_warp_add(uint64_t addr, uint64_t n);
+void sim_warp_pause(void);
+
 static inline unsigned int sim_warp_ballot(int yes)
 {
 	const uint64_t *all = sim_warp_gather(yes != 0);
@@ -46,6 +50,9 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define __popc(bits)		      __builtin_popcount(bits)
 #define barcopy_warp_lane()	      sim_warp_lane()
 #define barcopy_warp_fence()	      __sync_synchronize()
+#define barcopy_warp_fence_sc()	      __sync_synchronize()
+#define barcopy_warp_add(addr, n)     sim_warp_add(addr, n)
+#define barcopy_warp_pause()	      sim_warp_pause()
 
 static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsigned long long *v)
 {

@@ -86,6 +86,57 @@ KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
 	barcopy_warp_end(&q);
 }
 
+/* Word i of a post or call: who sent it, which of its messages, and what depends on both. */
+BARCOPY_WARP_FN unsigned post_word(unsigned who, unsigned n, unsigned i)
+{
+	return i == 2 ? who : i == 3 ? n : (who * 2654435761u ^ n * 40503u) + i * 97;
+}
+
+/*
+ * `producers` threads, in blocks of 32, post `count` messages each, of 16 to 48 bytes. With bit 1
+ * of `how` they are calls, whose answer is the fifth word * 65536 ^ the third; *wrong counts
+ * answers that are not. With bit 2 the warps are the producers, which post eight messages, or
+ * fewer, at once. Bit 0: ordered.
+ */
+KERNEL gdrcopy_queue_posts(barcopy_queue_view_t view, unsigned producers, unsigned count, unsigned how,
+			   unsigned long long *wrong)
+{
+	unsigned lane = barcopy_warp_lane(), who = blockIdx.x * 32 + lane, data[12], n, i, open;
+	unsigned flags = how & 1 ? BARCOPY_WARP_ORDERED : 0;
+	unsigned long long answer, bad = 0;
+	barcopy_port_t p;
+
+	if (how & 4) {
+		open = (unsigned)barcopy_port_begin_warp(&p, view, producers);
+		for (n = 1; n <= count && open; n += i) {
+			i = count - n + 1 < 8 ? count - n + 1 : 8;
+			data[0] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3);
+			data[1] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 1);
+			data[2] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 2);
+			open = (unsigned)barcopy_port_post_warp(&p, i, data,
+							       16 + (blockIdx.x + n + lane / 4) % 33, flags);
+		}
+		barcopy_port_end_warp(&p);
+		return;
+	}
+	if (who >= producers)
+		return;
+	open = (unsigned)barcopy_port_begin(&p, view, producers);
+	for (n = 1; n <= count && open; n++) {
+		for (i = 0; i < 12; i++)
+			data[i] = post_word(who, n, i);
+		if (!(how & 2)) {
+			open = (unsigned)barcopy_port_post(&p, data, 16 + (who + n) % 33, flags);
+			continue;
+		}
+		open = barcopy_port_call(&p, who, data, 48, flags) && barcopy_port_wait(&p, &answer, flags);
+		bad += open && answer != (((unsigned long long)data[5] << 16) ^ n);
+	}
+	barcopy_port_end(&p);
+	if (bad)
+		barcopy_warp_store(1, (unsigned long long)wrong, bad, 0);
+}
+
 /*
  * The alternatives to a queue: `words` words of 48 bits at `in`, an even number up to 64, each
  * below the number of its round, are answered by the words plus 1 at `out`, in rounds first to

@@ -5,16 +5,6 @@
 #include "base/struct_size.h"
 #include "calls/calls.h"
 
-static inline __attribute__((always_inline)) struct gdri_queue *find(barcopy_queue_t name)
-{
-	return (struct gdri_queue *)gdri_slots_find_own(&gdri_queues, (uintptr_t)name);
-}
-
-static __attribute__((cold, noinline)) int refuse(barcopy_queue_t name)
-{
-	return gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
-}
-
 int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *options,
 			 barcopy_queue_t *queue)
 {
@@ -28,20 +18,20 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 		rc = gdri_struct_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options);
 	if (!o.lines)
 		o.lines = GDRI_QUEUE_RING;
-	if (!rc && o.flags)
+	if (!rc && o.flags & ~(uint32_t)BARCOPY_QUEUE_POSTS)
 		rc = gdri_fail(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
 	else if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
 			 o.lines & (o.lines - 1)))
 		rc = gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
 			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
 	rc = rc ?: gdri_ctx_get(g, &ctx);
-	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, o.lines, queue)));
+	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, &o, queue)));
 }
 
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 {
-	const struct gdri_queue *q = find(queue);
-	int rc = !q ? refuse(queue) : view ? 0 : gdri_null("view");
+	const struct gdri_queue *q = gdri_queue_find(queue);
+	int rc = !q ? gdri_queue_refuse(queue) : view ? 0 : gdri_null("view");
 
 	if (!rc)
 		*view = q->view;
@@ -50,11 +40,11 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 
 int barcopy_queue_get_state(barcopy_queue_t queue, barcopy_queue_state_t *state)
 {
-	const struct gdri_queue *q = find(queue);
+	const struct gdri_queue *q = gdri_queue_find(queue);
 	barcopy_queue_state_t now = { 0 };
 
 	if (!q || !state)
-		return gdri_out(q ? gdri_null("state") : refuse(queue));
+		return gdri_out(q ? gdri_null("state") : gdri_queue_refuse(queue));
 	now.refused = gdri_load64(q->state + BARCOPY_QUEUE_REFUSED_AT) != 0;
 	now.begun = gdri_queue_begun(q);
 	now.phase = q->dead			? BARCOPY_QUEUE_DEAD
@@ -69,10 +59,10 @@ static inline __attribute__((always_inline)) int send_as(barcopy_queue_t queue, 
 							 size_t size, uint32_t flags,
 							 uint64_t timeout_ns, int err)
 {
-	struct gdri_queue *q = find(queue);
+	struct gdri_queue *q = gdri_queue_find(queue);
 
 	if (__builtin_expect(!q || !message, 0))
-		return q ? gdri_null("message") : refuse(queue);
+		return q ? gdri_null("message") : gdri_queue_refuse(queue);
 	return gdri_check_flags(flags, BARCOPY_QUEUE_ORDERED | BARCOPY_QUEUE_UNTIL_END, "a send")
 		       ?: gdri_queue_send(q, message, size, flags, timeout_ns, err);
 }
@@ -88,22 +78,57 @@ int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t si
 	return gdri_out(send_as(queue, message, size, flags, 0, EAGAIN));
 }
 
+int barcopy_queue_send_batch(barcopy_queue_t queue, const void *messages, size_t size,
+			     uint32_t count, uint32_t flags, uint64_t timeout_ns)
+{
+	struct gdri_queue *q = gdri_queue_find(queue);
+
+	if (!q || !messages)
+		return gdri_out(q ? gdri_null("messages") : gdri_queue_refuse(queue));
+	return gdri_out(
+		gdri_check_flags(flags, BARCOPY_QUEUE_ORDERED | BARCOPY_QUEUE_UNTIL_END, "a send")
+			?: gdri_queue_send_batch(q, messages, size, count, flags, timeout_ns));
+}
+
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint32_t flags, uint64_t timeout_ns)
 {
-	struct gdri_queue *q = find(queue);
+	struct gdri_queue *q = gdri_queue_find(queue);
 
 	if (__builtin_expect(!q || !message, 0))
-		return gdri_out(q ? gdri_null("message") : refuse(queue));
+		return gdri_out(q ? gdri_null("message") : gdri_queue_refuse(queue));
 	return gdri_out(
 		gdri_check_flags(flags, BARCOPY_QUEUE_UNTIL_END, "a receive")
 			?: gdri_queue_receive(q, message, capacity, size, flags, timeout_ns));
 }
 
+int barcopy_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
+			      void *message, size_t capacity, size_t *size, uint64_t *call,
+			      uint32_t flags, uint64_t timeout_ns)
+{
+	if (!queues || !count || !which || !message || !call)
+		return gdri_out(count ? gdri_null("queues, which, message or call")
+				      : gdri_fail(EINVAL, "no queues"));
+	return gdri_out(gdri_check_flags(flags, BARCOPY_QUEUE_UNTIL_END, "a receive")
+				?: gdri_queue_receive_any(queues, count, which, message, capacity,
+							  size, call, flags, timeout_ns));
+}
+
+int barcopy_queue_answer(barcopy_queue_t queue, const uint64_t *calls, const uint64_t *answers,
+			 uint32_t count)
+{
+	const struct gdri_queue *q = gdri_queue_find(queue);
+
+	if (!q || !calls || !answers)
+		return gdri_out(q ? gdri_null("calls or answers") : gdri_queue_refuse(queue));
+	return gdri_out(gdri_queue_answer(q, calls, answers, count));
+}
+
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)
 {
-	struct gdri_queue *q = find(queue);
-	int rc = q ? gdri_check_flags(flags, BARCOPY_QUEUE_ABORT, "a stop") : refuse(queue);
+	struct gdri_queue *q = gdri_queue_find(queue);
+	int rc = q ? gdri_check_flags(flags, BARCOPY_QUEUE_ABORT, "a stop")
+		   : gdri_queue_refuse(queue);
 
 	if (!rc)
 		gdri_queue_stop(q, flags);
@@ -112,14 +137,14 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)
 
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns)
 {
-	struct gdri_queue *q = find(queue);
+	struct gdri_queue *q = gdri_queue_find(queue);
 	struct gdri_ctx *ctx;
 	int rc = q ? gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx)
-		   : refuse(queue);
+		   : gdri_queue_refuse(queue);
 
 	if (!rc)
 		rc = gdri_ctx_leave(ctx, gdri_slot_is(&q->slot, (uintptr_t)queue)
 						 ? gdri_queue_destroy(q, timeout_ns)
-						 : refuse(queue));
+						 : gdri_queue_refuse(queue));
 	return gdri_out(rc);
 }

@@ -3,6 +3,7 @@
 #include "queue/queue.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,8 +18,6 @@
 /* How long gdr_close() waits for the kernels that it stops, and a kernel takes to see an abort. */
 #define CLOSE_TIMEOUT_NS UINT64_C(1000000000)
 #define ABORT_TIMEOUT_NS UINT64_C(100000000)
-
-GDRI_SLOTS(, gdri_queues);
 
 static void set_generation(const struct gdri_queue *q, uint64_t generation)
 {
@@ -46,6 +45,7 @@ static int map_device(struct gdri_queue *q, int device)
 #ifdef GDRI_TSAN
 	q->direct = false; /* the sanitizer does not see MOVDIR64B */
 #endif
+	q->push = !q->direct;
 	for (size_t at = 0; at < size; at += sizeof(zeroes))
 		gdri_copy_to(q->plan, q->control + at, zeroes,
 			     size - at < sizeof(zeroes) ? size - at : sizeof(zeroes));
@@ -63,8 +63,22 @@ static void free_device(struct gdri_queue *q)
 
 /* ---- create and destroy --------------------------------------------------------------------------- */
 
-int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *out)
+/* No message is sent: the ring of requests looks full, and holds the slots of calls. */
+static int become_posts(struct gdri_queue *q)
 {
+	q->posts = calloc(1, sizeof(*q->posts) +
+				     q->lines * GDRI_QUEUE_SLOTS * sizeof(q->posts->slot[0]));
+	if (!q->posts)
+		return gdri_fail(ENOMEM, "no memory for a queue");
+	q->posts->bound = GDRI_QUEUE_UNBOUND;
+	q->sent = q->lines;
+	return 0;
+}
+
+int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_options_t *options,
+		      barcopy_queue_t *out)
+{
+	uint32_t lines = options->lines, kind = options->flags ? BARCOPY_QUEUE_OF_POSTS : 0;
 	static atomic_uint generations;
 	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), NULL);
 	int rc;
@@ -76,12 +90,14 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 	q->ctx = ctx;
 	q->lines = lines;
 	q->shift = (uint32_t)__builtin_ctz(lines);
-	rc = map_device(q, device);
+	rc = kind ? become_posts(q) : 0;
+	rc = rc ?: map_device(q, device);
 	if (!rc)
 		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE,
 					  &q->pages);
 	if (rc) {
 		free_device(q);
+		free(q->posts);
 		gdri_slots_free(&gdri_queues, &q->slot);
 		return rc;
 	}
@@ -93,7 +109,7 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_
 		.control = q->mem.device_ptr,
 		.state = q->pages->addr,
 		.lines = lines,
-		.generation = BARCOPY_QUEUE_VERSION << 24 | (++generations & 0xffffff),
+		.generation = (BARCOPY_QUEUE_VERSION | kind) << 24 | (++generations & 0xffffff),
 	};
 	set_generation(q, q->view.generation);
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
@@ -153,11 +169,19 @@ static bool wait_or_abort(struct gdri_queue *first, bool all, uint64_t timeout_n
  */
 static bool withdraw(struct gdri_queue *q)
 {
+	uint64_t start = gdri_now_ns();
+
 	if (gdri_queue_is_dead(q))
 		return true; /* the mapping may be gone with a reset */
+	if (q->posts) /* all of a grid's producers are refused, or none */
+		gdri_queue_stop(q, 0);
+	if (q->posts && gdri_queue_has_kernel(q))
+		return false;
 	set_generation(q, 0);
-	if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
-		return true;
+	do /* producers that have just been refused are about to leave */
+		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
+			return true;
+	while (q->posts && gdri_now_ns() - start < ABORT_TIMEOUT_NS);
 	set_generation(q, q->view.generation);
 	return false;
 }
@@ -179,6 +203,7 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 	retire(q);
 	free_device(q);
 	gdri_cuda_give_pages(q->pages);
+	free(q->posts);
 	gdri_slots_free(&gdri_queues, &q->slot);
 	return 0;
 }

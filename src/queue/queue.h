@@ -7,6 +7,7 @@
 #ifndef GDRI_QUEUE_H
 #define GDRI_QUEUE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,8 +28,12 @@ enum {
 	/* The largest message, the stop line and lines not yet credited fit. */
 	GDRI_QUEUE_RING_MIN = 16,
 	GDRI_QUEUE_RING_MAX = 65536,
-	GDRI_QUEUE_RING = 256
+	GDRI_QUEUE_RING = 256,
+	GDRI_QUEUE_SLOTS = GDRI_LINE / BARCOPY_QUEUE_SLOT /* of calls, per line */
 };
+
+#define GDRI_QUEUE_UNBOUND UINT64_MAX
+#define GDRI_QUEUE_CALLS   (UINT32_C(1) << 31) /* a flag of receive: calls, too */
 
 /* Builds with a sanitizer detect two threads in the same call on one queue. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(GDRI_TSAN)
@@ -36,6 +41,14 @@ enum {
 #else
 #define GDRI_QUEUE_CHECK 0
 #endif
+
+/* What a queue of posts has besides. */
+struct gdri_queue_posts {
+	pthread_mutex_t gate; /* receive and stop both write the credit word */
+	uint64_t word; /* the credit word; under the gate */
+	_Atomic uint64_t bound; /* from this line on no message comes; written under the gate */
+	uint32_t slot[]; /* the last call's sequence, and whether it is open */
+};
 
 struct gdri_queue {
 	struct gdri_slot slot;
@@ -47,6 +60,7 @@ struct gdri_queue {
 	char *state, *replies; /* in host memory */
 	const struct gdri_copy_plan *plan; /* of the mapping */
 	uint32_t lines, shift; /* lines of each ring, and its base-2 logarithm */
+	struct gdri_queue_posts *posts; /* NULL: the replies are a warp's */
 	bool direct; /* MOVDIR64B writes a whole line; no fence follows */
 
 	/* Used by the sender alone. */
@@ -55,11 +69,13 @@ struct gdri_queue {
 	uint64_t send_asked; /* when a wait last asked CUDA, in ns */
 	_Atomic bool stopped; /* the receiver reads it too */
 	_Atomic bool sending;
+	bool push; /* a fence sends the lines; false with `direct`, and within a batch */
 
 	/* Used by the receiver alone. */
 	_Alignas(64) uint64_t received; /* lines read */
 	uint64_t credited; /* of those, lines whose reading was reported to the kernel */
 	uint64_t receive_asked;
+	uint64_t call; /* the name of the call received last */
 	_Atomic bool receiving;
 
 	_Atomic bool dead; /* CUDA's last answer: no kernel runs in the context any more */
@@ -76,8 +92,9 @@ extern struct gdri_slots gdri_queues;
 
 /* All int functions below return 0, or -errno after setting the error's text. */
 
-/* See barcopy_queue_create(); lines has been checked. */
-int gdri_queue_create(struct gdri_ctx *ctx, int device, uint32_t lines, barcopy_queue_t *queue);
+/* See barcopy_queue_create(); the options have been checked. */
+int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_options_t *options,
+		      barcopy_queue_t *queue);
 
 /* See barcopy_queue_destroy(). */
 int gdri_queue_destroy(struct gdri_queue *queue, uint64_t timeout_ns);
@@ -88,9 +105,27 @@ void gdri_queues_end(struct gdri_ctx *ctx);
 /* See the public calls of these names. A full ring gives `wait_error`: ETIMEDOUT or EAGAIN. */
 int gdri_queue_send(struct gdri_queue *queue, const void *message, size_t size, uint32_t flags,
 		    uint64_t timeout_ns, int wait_error);
+int gdri_queue_send_batch(struct gdri_queue *queue, const uint8_t *messages, size_t size,
+			  uint32_t count, uint32_t flags, uint64_t timeout_ns);
 int gdri_queue_receive(struct gdri_queue *queue, void *message, size_t capacity, size_t *size,
 		       uint32_t flags, uint64_t timeout_ns);
+int gdri_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
+			   void *message, size_t capacity, size_t *size, uint64_t *call,
+			   uint32_t flags, uint64_t timeout_ns);
+int gdri_queue_answer(const struct gdri_queue *queue, const uint64_t *calls,
+		      const uint64_t *answers, uint32_t count);
 void gdri_queue_stop(struct gdri_queue *queue, uint32_t flags);
+
+static inline __attribute__((always_inline)) struct gdri_queue *
+gdri_queue_find(barcopy_queue_t name)
+{
+	return (struct gdri_queue *)gdri_slots_find_own(&gdri_queues, (uintptr_t)name);
+}
+
+static inline int gdri_queue_refuse(barcopy_queue_t name)
+{
+	return gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
+}
 
 /* Asks CUDA whether the context has ended, and notes the answer. */
 bool gdri_queue_is_dead(struct gdri_queue *queue);

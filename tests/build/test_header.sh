@@ -116,6 +116,8 @@ cat >"$tmp/cuda.h" <<'PRELUDE'
 #define __shfl_sync(mask, value, lane) __nvvm_shfl_sync_idx_i32(mask, (int)(value), lane, 31)
 #define __syncwarp __nvvm_bar_warp_sync
 #define __popc __builtin_popcount
+struct block { unsigned x; };
+#define blockIdx ((struct block){ (unsigned)__nvvm_read_ptx_sreg_ctaid_x() })
 PRELUDE
 clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -Wno-unknown-cuda-version -Wall -Wextra \
 	-Werror -Xclang -target-feature -Xclang +ptx64 -O2 -S -o "$tmp/queue.ptx" -Iinclude -include "$tmp/cuda.h" \

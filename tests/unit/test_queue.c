@@ -19,7 +19,8 @@
 static CUmodule module;
 static CUstream stream;
 
-static const char ptx[] = ".version 6.4\n.entry gdrcopy_queue_echo()\n";
+static const char ptx[] =
+	".version 6.4\n.entry gdrcopy_queue_echo()\n.entry gdrcopy_queue_posts()\n";
 
 static void start_stream(void)
 {
@@ -667,6 +668,329 @@ static void device_reset(void)
 	finish(q);
 }
 
+/* ---- posts and calls ----------------------------------------------------- */
+
+enum { PORT_BLOCKS = 2, ORDERED = 1, CALLS = 2, WARPS = 4 };
+
+static barcopy_queue_t new_posts(uint32_t lines)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o),
+				      .lines = lines,
+				      .flags = BARCOPY_QUEUE_POSTS };
+	barcopy_queue_t q;
+
+	OK(barcopy_queue_create(g, 0, &o, &q));
+	return q;
+}
+
+struct posts {
+	barcopy_queue_t q;
+	barcopy_mem_t wrong;
+	unsigned int producers, count, how;
+	unsigned int seen[PORT_BLOCKS * 32];
+	uint64_t total;
+};
+
+static void launch_posts(struct posts *p, barcopy_queue_t q, unsigned int count, unsigned int how)
+{
+	barcopy_queue_view_t view;
+	void *params[] = { &view, &p->producers, &p->count, &p->how, &p->wrong.device_ptr };
+	CUfunction f;
+
+	if (!p->wrong.cpu_ptr)
+		OK(barcopy_mem_alloc(g, 0, 4096, 0, &p->wrong));
+	OK(barcopy_put64(p->wrong.handle, p->wrong.cpu_ptr, 0));
+	p->q = q;
+	p->producers = PORT_BLOCKS * (how & WARPS ? 1 : 32);
+	p->count = count;
+	p->how = how;
+	p->total = 0;
+	memset(p->seen, 0, sizeof(p->seen));
+	OK(barcopy_queue_get_view(q, &view));
+	CU(cuda.cuModuleGetFunction(&f, module, "gdrcopy_queue_posts"));
+	CU(cuda.cuLaunchKernel(f, PORT_BLOCKS, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+/* Word i of message n, as perf/queue/kernels.cu makes it. */
+static unsigned int post_word(unsigned int who, unsigned int n, unsigned int i)
+{
+	return i == 2 ? who : i == 3 ? n : (who * 2654435761u ^ n * 40503u) + i * 97;
+}
+
+static void take_post(struct posts *p, const unsigned int *got, size_t size, uint64_t call)
+{
+	unsigned int want[12], who = got[2], n = got[3];
+	uint64_t answer;
+
+	for (unsigned int i = 0; i < 12; i++)
+		want[i] = post_word(who, n, i);
+	if (call) {
+		memcpy(want, got, 6);
+		answer = (uint64_t)want[5] << 16 ^ n;
+		OK(barcopy_queue_answer(p->q, &call, &answer, 1));
+	}
+	if (who >= p->producers || n != ++p->seen[who] || !call != !(p->how & CALLS) ||
+	    size != (call ? 48 : 16 + (who + n) % 33) || memcmp(got, want, size))
+		ck_abort_msg("message %u of producer %u, %zu bytes", n, who, size);
+	p->total++;
+}
+
+static int one_post(struct posts *p, uint32_t flags)
+{
+	unsigned int got[12];
+	uint32_t which = 0;
+	uint64_t call;
+	size_t size;
+	int rc = barcopy_queue_receive_any(&p->q, 1, &which, got, sizeof(got), &size, &call, flags,
+					   0);
+
+	if (!rc)
+		take_post(p, got, size, call);
+	else if (rc == ETIMEDOUT)
+		sched_yield();
+	return rc;
+}
+
+/* Receives all; returns the error that ends them. */
+static int take_posts(struct posts *p, uint32_t flags)
+{
+	int rc;
+
+	do
+		rc = one_post(p, flags);
+	while (!rc || rc == ETIMEDOUT);
+	return rc;
+}
+
+/* Threads and warps, posts and calls, one kernel after another on one queue. */
+static void posts(void)
+{
+	static const uint32_t ring[] = { 16, 256 };
+	uint64_t wrong;
+
+	for (size_t r = 0; r < COUNT(ring); r++) {
+		barcopy_queue_t q = new_posts(ring[r]);
+		struct posts p = { 0 };
+
+		for (unsigned int how = 0; how <= (WARPS | ORDERED); how++) {
+			launch_posts(&p, q, how & CALLS ? 5 : 40, how);
+			while (phase_of(q, false) == BARCOPY_QUEUE_NEVER_BEGUN)
+				sched_yield();
+			while (p.total < (uint64_t)p.producers * p.count)
+				if (take_posts(&p, BARCOPY_QUEUE_UNTIL_END) == EBADMSG)
+					ck_abort_msg("%s", barcopy_last_error());
+			CU(cuda.cuStreamSynchronize(stream));
+			ck_assert_int_eq(take_posts(&p, BARCOPY_QUEUE_UNTIL_END), EPIPE);
+			ck_assert_uint_eq(p.total, (uint64_t)p.producers * p.count);
+			OK(barcopy_get64(p.wrong.handle, p.wrong.cpu_ptr, &wrong));
+			ck_assert_uint_eq(wrong, 0);
+		}
+		ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_ENDED);
+		OK(barcopy_queue_destroy(q, 0));
+		OK(barcopy_mem_free(g, &p.wrong));
+	}
+}
+
+/* Stopped in the middle: what was accepted comes, each producer's without a gap, then the end. */
+static void stopped_posts(void)
+{
+	static const unsigned int hows[] = { 0, CALLS, WARPS };
+	struct posts p = { 0 };
+
+	for (unsigned int i = 0; i < 12; i++) {
+		barcopy_queue_t q = new_posts(16);
+
+		launch_posts(&p, q, UINT32_MAX, hows[i % 3]);
+		while (p.total < i * 5)
+			one_post(&p, 0);
+		OK(barcopy_queue_stop(q, 0));
+		ck_assert_int_eq(take_posts(&p, 0), EPIPE);
+		ck_assert_uint_le(p.total, i * 5 + 16);
+		CU(cuda.cuStreamSynchronize(stream));
+		/* stopped at once, the grid is refused */
+		if (i)
+			ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_ENDED);
+		OK(barcopy_queue_destroy(q, 0));
+	}
+	OK(barcopy_mem_free(g, &p.wrong));
+}
+
+/* A call that is not answered holds its kernel until an abort; so destroy's deadline is one. */
+static void aborted_calls(void)
+{
+	struct posts p = { 0 };
+
+	for (int i = 0; i < 2; i++) {
+		barcopy_queue_t q = new_posts(256);
+		unsigned int got[12];
+		uint32_t which = 7;
+		uint64_t call;
+
+		launch_posts(&p, q, 1, CALLS);
+		FAILS_WITH(EMSGSIZE, "48 bytes",
+			   barcopy_queue_receive_any(&q, 1, &which, got, 47, NULL, &call, 0, WAIT));
+		FAILS(EBADMSG, barcopy_queue_receive(q, got, sizeof(got), NULL, 0, WAIT));
+		OK(barcopy_queue_receive_any(&q, 1, &which, got, sizeof(got), NULL, &call, 0,
+					     WAIT));
+		ck_assert_uint_eq(which, 0);
+		FAILS(EBUSY, barcopy_queue_destroy(q, 0));
+		OK(barcopy_queue_stop(q, 0));
+		FAILS(ETIMEDOUT, barcopy_queue_destroy(q, 0));
+		if (i)
+			OK(barcopy_queue_stop(q, BARCOPY_QUEUE_ABORT));
+		OK(barcopy_queue_destroy(q, i ? WAIT : SECOND / 20));
+	}
+	OK(barcopy_mem_free(g, &p.wrong));
+}
+
+/* Lines as a kernel with errors would write them, and answers that are none. */
+static void wrong_calls(void)
+{
+	static const struct {
+		uint64_t name;
+		unsigned int head;
+	} wrong[] = { { 5, 0x80 | 6 }, /* the first sequence is 1 */
+		      { UINT64_C(2) << 32 | 5, 0x80 | 6 },
+		      { UINT64_C(1) << 32 | 64, 0x80 | 6 }, /* 16 lines have 64 slots */
+		      { UINT64_C(1) << 32 | 5, 0x80 | 5 },
+		      { UINT64_C(1) << 32 | 5, 0x80 | 49 } };
+	const uint64_t bit48 = UINT64_C(1) << 48, bits = bit48 - 1;
+	uint64_t call, two[2], answers[2] = { bits, 7 };
+	barcopy_queue_t q = new_posts(16), other = new_queue(16);
+	uint32_t which = 0;
+	char *line = find(q)->replies, *slot = find(q)->requests, got[48];
+
+	for (size_t i = 0; i <= COUNT(wrong); i++) {
+		bool right = i == COUNT(wrong);
+
+		for (int w = 0; w < 8; w++)
+			gdri_store64(line + 8 * w, (w	    ? 0
+						    : right ? UINT64_C(1) << 32 | 5
+							    : wrong[i].name) |
+							   bit48 |
+							   (uint64_t)(right ? 0x86 : wrong[i].head)
+								   << 56);
+		if (!right)
+			FAILS(EBADMSG,
+			      barcopy_queue_receive_any(&q, 1, &which, got, 48, NULL, &call, 0, 0));
+	}
+	OK(barcopy_queue_receive_any(&q, 1, &which, got, 48, NULL, &call, 0, 0));
+	two[0] = call;
+	for (uint64_t bad = 0; bad < 3; bad++) {
+		two[1] = bad ? call : call + 1;
+		answers[0] = bad == 2 ? bits + 1 : bits;
+		FAILS(EINVAL, barcopy_queue_answer(q, two, answers, 2));
+		ck_assert_uint_eq(gdri_load64(slot + 5 * BARCOPY_QUEUE_SLOT), 0);
+	}
+	answers[0] = bits;
+	FAILS(EINVAL, barcopy_queue_answer(other, &call, answers, 1));
+	FAILS(EINVAL, barcopy_queue_answer(q, NULL, answers, 1));
+	FAILS(EINVAL, barcopy_queue_answer(q, &call, NULL, 1));
+	OK(barcopy_queue_answer(q, &call, answers, 1));
+	ck_assert_uint_eq(gdri_load64(slot + 5 * BARCOPY_QUEUE_SLOT), bit48 | bits);
+	FAILS(EINVAL, barcopy_queue_answer(q, &call, answers, 1));
+	FAILS_WITH(EINVAL, "takes no messages", barcopy_queue_send(q, got, 8, 0, WAIT));
+	FAILS(EINVAL, barcopy_queue_try_send(q, got, 8, 0));
+	OK(barcopy_queue_destroy(q, 0));
+	FAILS(EINVAL, barcopy_queue_answer(q, &call, answers, 1));
+	OK(barcopy_queue_destroy(other, 0));
+}
+
+/* The kinds of queues and of kernels; a grid that is launched, and begins after the end. */
+static void kinds(void)
+{
+	barcopy_queue_t q = new_posts(16);
+	struct posts p = { 0 };
+	char got[48];
+
+	echo(q, UINT64_MAX);
+	CU(cuda.cuStreamSynchronize(stream));
+	ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_NEVER_BEGUN);
+	OK(barcopy_queue_stop(q, 0));
+	FAILS(EPIPE, barcopy_queue_receive(q, got, 48, NULL, 0, WAIT));
+	launch_posts(&p, q, 10, 0);
+	CU(cuda.cuStreamSynchronize(stream));
+	ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_NEVER_BEGUN);
+	OK(barcopy_queue_destroy(q, 0));
+	q = new_queue(16);
+	launch_posts(&p, q, 10, WARPS);
+	CU(cuda.cuStreamSynchronize(stream));
+	FAILS(ETIMEDOUT, barcopy_queue_receive(q, got, 48, NULL, 0, 0));
+	OK(barcopy_queue_destroy(q, 0));
+	for (int i = 0; i < 50; i++) { /* begins, or is refused, as a whole */
+		q = new_posts(16);
+		launch_posts(&p, q, 10, 0);
+		for (int k = 0; k < i; k++)
+			sched_yield();
+		if (barcopy_queue_destroy(q, 0)) {
+			OK(barcopy_queue_stop(q, 0));
+			OK(barcopy_queue_destroy(q, WAIT));
+		}
+		CU(cuda.cuStreamSynchronize(stream));
+	}
+	OK(barcopy_mem_free(g, &p.wrong));
+}
+
+/* Of two queues none waits for the other; and what the end of one, or of both, is. */
+static void any_queue(void)
+{
+	barcopy_queue_t q[2] = { new_posts(16), new_queue(16) };
+	uint32_t which = 1;
+	uint64_t call = 1;
+	char got[48];
+
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 0, &which, got, 48, NULL, &call, 0, 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(NULL, 2, &which, got, 48, NULL, &call, 0, 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, NULL, 0, 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 1, 0));
+	FAILS(ETIMEDOUT, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, 1000000));
+	for (unsigned int i = 0; i < 2; i++)
+		for (unsigned int n = 0; n < 5; n++)
+			for (uint64_t w = 0; w < 8; w++)
+				put_word(find(q[i])->replies, n, w);
+	for (unsigned int n = 0; n < 10; n++) {
+		OK(barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, 0));
+		ck_assert_uint_eq(which, n % 2);
+		ck_assert_uint_eq(call, 0);
+	}
+	OK(barcopy_queue_stop(q[0], 0));
+	FAILS(ETIMEDOUT, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, 1000000));
+	FAILS(EPIPE, barcopy_queue_receive_any(q, 1, &which, got, 48, NULL, &call, 0, WAIT));
+	pretend_kernel(q[1]);
+	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	FAILS(EPIPE, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, UINT64_MAX));
+	OK(barcopy_queue_destroy(q[0], 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, 0));
+	OK(barcopy_queue_destroy(q[1], 0));
+	cuda_hooks.set_fail("");
+}
+
+static void batches(void)
+{
+	barcopy_queue_t q = new_echo(64);
+	uint8_t m[48 * BARCOPY_QUEUE_MESSAGE_MAX];
+
+	for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size += 47) {
+		uint32_t n = 48 / (uint32_t)((size + 47) / 48); /* 3/4 of the ring */
+
+		for (uint32_t i = 0; i < n; i++)
+			fill(m + i * size, size, i);
+		FAILS(EMSGSIZE, barcopy_queue_send_batch(q, m, size, n + 1, 0, WAIT));
+		OK(barcopy_queue_send_batch(q, m, size, n, 0, WAIT));
+		for (uint32_t i = 0; i < n; i++)
+			expect_echo(q, size, i);
+	}
+	OK(barcopy_queue_send_batch(q, m, 8, 0, 0, 0));
+	FAILS_WITH(EMSGSIZE, "not 481", barcopy_queue_send_batch(q, m, 481, 2, 0, 0));
+	FAILS(EMSGSIZE, barcopy_queue_send_batch(q, m, 0, 2, 0, 0));
+	FAILS(EMSGSIZE, barcopy_queue_send_batch(q, m, 8, UINT32_MAX, 0, 0));
+	FAILS(EINVAL, barcopy_queue_send_batch(q, NULL, 8, 2, 0, 0));
+	FAILS(EINVAL, barcopy_queue_send_batch(q, m, 8, 2, BARCOPY_QUEUE_ABORT, 0));
+	OK(barcopy_queue_stop(q, 0));
+	FAILS(ESHUTDOWN, barcopy_queue_send_batch(q, m, 8, 2, 0, 0));
+	OK(barcopy_queue_destroy(q, WAIT));
+}
+
 static void out_of_memory(void)
 {
 	static const char *const fails[] = { "cuMemAlloc:*=2", "cuMemHostRegister:*=2",
@@ -704,6 +1028,14 @@ static const struct unit_test tests[] = {
 	{ "an error of the context", context_error, NULL },
 	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
+	{ "posts and calls", posts, NULL },
+	{ "posts that stall at every access", posts, "GDRSIM_WARP_STALL=20" },
+	{ "posts that are stopped", stopped_posts, NULL },
+	{ "calls that are aborted", aborted_calls, NULL },
+	{ "calls that are wrong", wrong_calls, NULL },
+	{ "kinds of queues and kernels", kinds, NULL },
+	{ "any of two queues", any_queue, NULL },
+	{ "many messages in one call", batches, NULL },
 	{ "out of memory", out_of_memory, NULL },
 	{ "host pointers that the GPU cannot take", sizes, "GDRSIM_HOST_POINTER=0" },
 	{ "an integrated GPU", sizes, "GDRSIM_INTEGRATED=1" },

@@ -39,8 +39,12 @@ static void push(uintptr_t addr, uint64_t value);
 #define gdri_fence_after_read(type)  fence()
 #define gdri_post64(plan, p, v)	     push((uintptr_t)(p), v)
 #define gdri_relax()		     yield()
+#define gdri_queues		     explored_queues
 #define gdri_queue_send		     explored_send
+#define gdri_queue_send_batch	     explored_send_batch
 #define gdri_queue_receive	     explored_receive
+#define gdri_queue_receive_any	     explored_receive_any
+#define gdri_queue_answer	     explored_answer
 #define gdri_queue_stop		     explored_stop
 #define gdri_queue_is_dead	     explored_is_dead
 #undef BARCOPY_QUEUE_LAP_MASK
@@ -261,6 +265,10 @@ static unsigned int ballot(int yes)
 #define __popc(bits)	     __builtin_popcount(bits)
 #define barcopy_warp_lane()  ((unsigned int)m.me)
 #define barcopy_warp_fence() fence()
+/* of posts: test_queue_posts.c */
+#define barcopy_warp_fence_sc()   fence()
+#define barcopy_warp_add(addr, n) ((addr) + (n))
+#define barcopy_warp_pause()	  yield()
 
 static void barcopy_warp_load(unsigned long long addr, unsigned int acquire, unsigned long long *v)
 {
@@ -305,6 +313,7 @@ static struct {
 	enum how how;
 	bool ordered, relaunch;
 	uint64_t received;
+	uint64_t kernel[601]; /* which one answered a message */
 	unsigned long long shared[BARCOPY_QUEUE_MESSAGE_MAX / 8];
 } run;
 
@@ -343,6 +352,7 @@ static bool serve_buffer(barcopy_warp_t *q, unsigned int flags)
 		wrong("a request's bytes");
 	if (run.ordered)
 		store(BULK_OUT + q->lane * 8, n);
+	run.kernel[n] = q->begun;
 	__syncwarp(BARCOPY_WARP_ALL);
 	for (unsigned int i = 8 + q->lane; i < size; i += LANES)
 		got[i] = (uint8_t)~got[i];
@@ -361,6 +371,8 @@ static bool serve_registers(barcopy_warp_t *q, unsigned int flags)
 
 	if (!n)
 		return false;
+	if (q->lane % 4 == 0 && q->line < n)
+		run.kernel[number] = q->begun;
 	last = gather(number, false)[(n - 1) * 4];
 	if (q->lane % 4 == 0 && q->line < n && size != size_of(number))
 		wrong("a size");
@@ -416,6 +428,8 @@ static void receiver(void)
 	size_t size;
 	int rc;
 
+	while (m.word[index_of(REPLIES)].count == 1) /* its waits read the count of kernels */
+		yield();
 	while ((rc = explored_receive(&m.q, got, sizeof(got), &size, 0, 0)) != -EPIPE) {
 		if (rc == -ETIMEDOUT) {
 			yield();
@@ -424,6 +438,8 @@ static void receiver(void)
 		fill(want, ++run.received, 0xff);
 		if (rc || size != size_of(run.received) || memcmp(got, want, size))
 			wrong("a reply's bytes");
+		if (load(STATE + BARCOPY_QUEUE_BEGUN_AT) < run.kernel[run.received])
+			wrong("a reply before its kernel has begun");
 		for (unsigned int i = 0; i < LANES; i++)
 			check_bulk(BULK_OUT + i * 8, run.received);
 	}
@@ -509,6 +525,7 @@ static void bulk_data(void)
 static void relaunched(void)
 {
 	every_how(true, true);
+	every_how(false, true);
 }
 
 /* The test of the test. */
