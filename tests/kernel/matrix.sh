@@ -188,10 +188,10 @@ row_static() {
 	fi
 }
 
-# Lists the guest's paths of the counters of each object that the row's set-ups load. Rows of the
-# dma-buf source leave out p2p.c: they do not pin by callback.
+# Lists the guest's paths of the counters of each object that the row's set-ups load: not those that
+# a dma-buf row left in $W. Rows of that source leave out p2p.c: they do not pin by callback.
 gcov_list() {
-	local objects=("$W"/gdrdrv-*/*.o) f
+	local objects=("$W"/gdrdrv-[0-9][0-9][0-9]/*.o) f
 	[ "${boot[0]}" != dmabuf_boot ] || objects=("$W"/gdrdrv-dmabuf/*.o "$W"/gdrdrv-*-both/*.o)
 	for f in "${objects[@]%.o}"; do
 		[ ! -e "$SRC/gdrdrv/$(basename "$f").c" ] || echo "/sys/kernel/debug/gcov$f.gcda"
