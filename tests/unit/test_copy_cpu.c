@@ -204,6 +204,8 @@ static void forced_impl(void)
 			0);
 		ck_assert(!(plan.to->flags & GDRI_IMPL_UNCACHED));
 		ck_assert(!(plan.from->flags & GDRI_IMPL_UNCACHED));
+		if (impl->to && !(impl->flags & GDRI_IMPL_UNCACHED))
+			ck_assert_str_eq(plan.to->name, impl->name);
 	}
 }
 
