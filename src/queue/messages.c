@@ -383,6 +383,8 @@ static __attribute__((noinline)) int see_call(struct gdri_queue *q, unsigned int
 	}
 	if (!(flags & GDRI_QUEUE_CALLS) || head - (BARCOPY_QUEUE_HEAD_CALL | 6) > 42)
 		return gdri_fail(EBADMSG, "a reply's line has the header 0x%x", head);
+	/* Another thread closed the slot before it gave the last answer, which came before this call. */
+	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	if ((head & BARCOPY_QUEUE_HEAD_SIZE) <= capacity && !set_slot(q, name, true))
 		return gdri_fail(EBADMSG, "a call that its slot cannot have sent");
 	q->call = CALL | name;
@@ -493,6 +495,7 @@ int gdri_queue_answer(const struct gdri_queue *q, const uint64_t *calls, const u
 			     OPEN | (uint16_t)(calls[k] >> 32));
 	if (i < count)
 		return gdri_fail(EINVAL, "%u is no open call, or its answer has over 48 bits", i);
+	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
 	for (i = 0; i < count; i++) {
 		char *to = q->requests + (uint64_t)(uint32_t)calls[i] * BARCOPY_QUEUE_SLOT;
 		uint64_t word = calls[i] >> 32 << 48 | answers[i];
