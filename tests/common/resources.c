@@ -26,7 +26,11 @@ int resources_fds(void)
 
 size_t resources_heap(void)
 {
+#if __GLIBC_PREREQ(2, 33)
 	return mallinfo2().uordblks;
+#else
+	return (size_t)mallinfo().uordblks;
+#endif
 }
 
 static int count_maps(void)
