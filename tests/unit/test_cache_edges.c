@@ -461,6 +461,8 @@ static void empty_range(void)
 		get_and_put(cache, d);
 		FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
 		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
+		OK(barcopy_cache_invalidate(cache, d + 5, 0));
+		ck_assert(is_cached(cache, d));
 		OK(barcopy_cache_destroy(cache));
 	}
 }
