@@ -206,6 +206,7 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 				.state = (char *)state,
 				.replies = (char *)state + BARCOPY_QUEUE_STATE,
 				.plan = plan,
+				.push = true,
 				.lines = 16,
 				.shift = 4 };
 	uint64_t *line = (uint64_t *)(void *)q.replies, got[6];
