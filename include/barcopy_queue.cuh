@@ -506,8 +506,9 @@ BARCOPY_WARP_FN void barcopy_port_open(const barcopy_queue_view_t *view)
 
 /**
  * The first call of each producing thread. `producers`: how many of the grid call it, the same
- * number in each; they wait for the first of them alone. Returns 1; 0: the queue was stopped, has
- * ended or takes no posts, or has another grid. Then the thread's posts and calls return 0.
+ * number in each; they wait for the first of them alone. Grids of a queue follow each other in one
+ * stream: two at a time are not told apart. Returns 1; 0: the queue was stopped, has ended or takes
+ * no posts, or `producers` have begun. Then the thread's posts and calls return 0.
  */
 BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t view,
 				       unsigned producers)
@@ -517,7 +518,8 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
 	p->view = view;
 	p->credit = p->producers = p->open = 0;
 	p->slot = BARCOPY_PORT_NO_CALL;
-	if (view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS) ||
+	if (!producers ||
+	    view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS) ||
 	    barcopy_port_load(generation, 0) != view.generation)
 		return 0;
 	mine = barcopy_warp_add(view.control + BARCOPY_QUEUE_OWNER_AT, 1);

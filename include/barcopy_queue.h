@@ -145,8 +145,9 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 
 /**
  * Gets the parameter that a kernel takes; every call gives the same. One kernel at a time may use
- * it: another one is refused. A kernel that begins after another has ended continues where that one
- * stopped. A kernel that begins after the queue's end is refused.
+ * it: another one is refused. Grids are not told apart on a queue of posts: launch them in one
+ * stream. A kernel that begins after another has ended continues where that one stopped. A kernel
+ * that begins after the queue's end is refused.
  * @return 0; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
