@@ -199,12 +199,13 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 static void free_entry(struct gdri_entry *e)
 {
 	gdri_region_free_parts(&e->region);
-	gdri_slot_retire(&e->slot);
 	gdri_slots_free(&gdri_entries, &e->slot);
 }
 
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
+	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */
+	gdri_slot_retire(&e->slot);
 	if (unlist_locked(cache, e)) {
 		e->next = cache->released;
 		cache->released = e;
