@@ -409,7 +409,7 @@ enum barcopy_map_range_flags {
  * A range that lies in the pages of another one with the same flags shares its pin: equal ranges,
  * parts of a range, buffers in one page. The pin ends with the last of them. Allocations of up to 2
  * MiB are pinned whole. Each range in use keeps at most twice the GPU pages pinned that it touches,
- * and the whole of the allocations of up to 2 MiB in which it begins and ends, whichever ranges have
+ * and the whole of the allocations of up to 2 MiB in which it begins and ends, whatever ranges have
  * ended: one that would keep more of a longer range's pin gets its own. Memory that was freed and
  * reallocated is never shared: the library compares CUDA's buffer ID. Two allocations of
  * cudaHostAlloc are not shared either; nothing of them is pinned.

@@ -630,7 +630,7 @@ BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long lon
 
 /*
  * One look at the room for lines [i, i + n), at room before stop. 1: they may be written; 0: not
- * yet; -1: never. Then the first of them, if the CPU will look at it, is marked: no message follows.
+ * yet; -1: never. Then the first of them, if the CPU will look there, is marked: nothing follows.
  */
 BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, unsigned n)
 {
@@ -716,8 +716,8 @@ BARCOPY_WARP_FN int barcopy_port_post_warp(barcopy_port_t *p, unsigned n, const 
 
 /**
  * Posts a call, which the CPU answers: a message of 6 to 48 bytes whose first six this call writes
- * into `data`. `slot`: below 4 * view.lines, of this thread alone; it passes to another thread, when
- * no call is open, behind a barrier. Returns as barcopy_port_post(), and 0 while a call is open.
+ * into `data`. `slot`: below 4 * view.lines, of this thread alone; it passes to another thread,
+ * when no call is open, behind a barrier. Returns as barcopy_port_post(); 0 while a call is open.
  */
 BARCOPY_WARP_FN int barcopy_port_call(barcopy_port_t *p, unsigned slot, unsigned *data,
 				      unsigned size, unsigned flags)

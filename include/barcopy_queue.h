@@ -54,7 +54,7 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_OWNER_AT      64  /* control: 1 while a kernel has the queue; the GPU's */
 #define BARCOPY_QUEUE_LEFT_AT       80  /* control: of posts, producers that have ended */
 #define BARCOPY_QUEUE_OPEN_AT       96  /* control: of posts, 1: the grid may post; 2: refused */
-#define BARCOPY_QUEUE_SAVED_AT      128 /* control: three words that one kernel leaves for the next */
+#define BARCOPY_QUEUE_SAVED_AT      128 /* control: three words of one kernel for the next */
 #define BARCOPY_QUEUE_TICKET_AT     128 /* control: of posts, reply lines asked for */
 #define BARCOPY_QUEUE_KERNELS_AT    144 /* control: kernels that have begun; SAVED's third word */
 #define BARCOPY_QUEUE_CONTROL       256 /* size of the control block in bytes */
@@ -260,7 +260,8 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * stream's error only when this queue's kernel has ended: until then the call fails.
  * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort
  * @return 0; EBUSY (a kernel uses the queue and was not stopped: nothing was done) or ETIMEDOUT
- *         (the kernel has not ended; the queue can be destroyed later); EINVAL (queue); EACCES.
+ *         (the kernel has not ended; the queue can be destroyed later; a queue of posts on which a
+ *         grid begins meanwhile is stopped now); EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
 

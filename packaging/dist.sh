@@ -54,7 +54,7 @@ component() {
 	printf 'SPDXVersion: SPDX-2.3\nDataLicense: CC0-1.0\nSPDXID: SPDXRef-DOCUMENT\nDocumentName: %s\n' "$name"
 	printf 'DocumentNamespace: urn:sha256:%s\nCreator: Organization: barcopy\nCreated: %s\n' "$sum" \
 		"$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)"
-	component barcopy barcopy "$VERSION" "MIT AND (MIT OR GPL-2.0-only)" "${PROJECT_URL:-}" "<text>$(sed -n 's/^Copyright/&/p' LICENSE)</text>"
+	component barcopy barcopy "$VERSION" "MIT AND (MIT OR GPL-2.0-only)" "${PROJECT_URL:-}" "<text>$(grep ^Copyright LICENSE)</text>"
 	printf 'PackageFileName: %s\nPackageChecksum: SHA256: %s\n' "$name.tar.xz" "$sum"
 	component libc "C library" NOASSERTION NOASSERTION
 	component libcuda "NVIDIA driver: libcuda and, for BAR1, libnvidia-ml, by dlopen" NOASSERTION NOASSERTION

@@ -13,8 +13,8 @@
  * RM_MAP_MEMORY gives one mapping to a descriptor of the GPU's node: a second one is refused
  * (nv_add_mapping_context_to_file(), kernel-open/nvidia/nv-usermap.c). One mmap of the descriptor,
  * at offset 0 and of exactly that length (nvidia_mmap_helper(), nv-mmap.c), maps it. The descriptor
- * can then be closed: the mapping holds the file, and by it the client (rm_client.h). RM chooses the
- * memory type, which the trial determines.
+ * can then be closed: the mapping holds the file, and by it the client (rm_client.h). RM chooses
+ * the memory type, which the trial determines.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -84,7 +84,7 @@ static __attribute__((noinline)) void look_up(struct gdri_queue *q, struct patie
 		p->error = EPIPE;
 }
 
-/* Called after a poll in vain. What a call has to wait for is set up here, not where nothing waits. */
+/* Called after a poll in vain. What a wait needs is set up here, not where nothing waits. */
 static __attribute__((noinline)) bool is_over(struct gdri_queue *q, struct patience *p,
 					      uint64_t *asked, uint32_t flags, uint64_t timeout_ns,
 					      int error)
@@ -122,11 +122,11 @@ static char *line_at(const struct gdri_queue *q, char *ring, uint64_t line)
 	return ring + (line & (q->lines - 1)) * GDRI_LINE;
 }
 
-/* ---- to the kernel ------------------------------------------------------------------------------ */
+/* ---- to the kernel --------------------------------------------------------------------------- */
 
 /*
- * Writes the next line: eight words, each with six bytes of the message, the lap and the header. MOVDIR64B
- * sends all 64 bytes at once. Eight plain stores gather in a write-combining buffer until
+ * Writes the next line: eight words, each with six bytes of the message, the lap and the header.
+ * MOVDIR64B sends all 64 bytes at once. Eight plain stores gather in a write-combining buffer until
  * gdri_fence_push() flushes it.
  */
 static inline void put_line(struct gdri_queue *q, const uint8_t *p, uint64_t head)
@@ -245,8 +245,8 @@ static void show_word(struct gdri_queue *q, uint64_t word)
 }
 
 /*
- * One store freezes the credit and shows the stop, so all producers agree on the bound. It is read back
- * before the receiver reads BEGUN: of a grid that begins, one of the two sides sees the other.
+ * One store freezes the credit and shows the stop, so all producers agree on the bound. It is read
+ * back before the receiver reads BEGUN: of a grid that begins, one of the two sides sees the other.
  */
 static void stop_posts(struct gdri_queue *q, uint64_t bits)
 {
@@ -264,7 +264,7 @@ static void stop_posts(struct gdri_queue *q, uint64_t bits)
 	pthread_mutex_unlock(&p->gate);
 }
 
-/* Tells the kernel what was read. The gate is closed until the word is out: it must not undo a stop. */
+/* Tells the kernel what was read, with the gate closed until the word is out: it undoes no stop. */
 static __attribute__((noinline)) void show_credit(struct gdri_queue *q)
 {
 	struct gdri_queue_posts *p = q->posts;
@@ -297,7 +297,7 @@ void gdri_queue_stop(struct gdri_queue *q, uint32_t flags)
 		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_ABORT_AT, 1);
 }
 
-/* ---- from the kernel ---------------------------------------------------------------------------- */
+/* ---- from the kernel ------------------------------------------------------------------------- */
 
 /* Joins the message's bytes of a line's eight words into six words. */
 static inline void join(uint64_t *to, const uint64_t *w)
@@ -344,7 +344,7 @@ static inline __attribute__((always_inline)) bool wait_line(struct gdri_queue *q
 	return true;
 }
 
-/* Is line number `lines` of a message, from 1 on, none? Its last one has 1 to 48 bytes, others 48. */
+/* Is line number `lines` of a message, from 1 on, none? The last has 1 to 48 bytes, others 48. */
 static bool is_wrong(unsigned int head, unsigned int lines)
 {
 	return head - 1 >= BARCOPY_QUEUE_LINE &&
@@ -353,8 +353,8 @@ static bool is_wrong(unsigned int head, unsigned int lines)
 }
 
 /*
- * The slot's state changes to open, or back, unless it is another one than the call's. Without a locked
- * instruction, which would wait until the last answer has left the CPU.
+ * The slot's state changes to open, or back, unless it is another one than the call's. Without a
+ * locked instruction, which would wait until the last answer has left the CPU.
  */
 static bool set_slot(const struct gdri_queue *q, uint64_t name, bool open)
 {
@@ -369,8 +369,8 @@ static bool set_slot(const struct gdri_queue *q, uint64_t name, bool open)
 }
 
 /*
- * A line whose header is no reply's: a call, or the mark of a ticket that the stop cut off, behind which
- * no message follows. Returns 0 for a call; unless it is larger than `capacity`, it is open now.
+ * A line whose header is no reply's: a call, or the mark of a ticket that the stop cut off, behind
+ * which no message follows. Returns 0 for a call; unless larger than `capacity`, it is open now.
  */
 static __attribute__((noinline)) int see_call(struct gdri_queue *q, unsigned int head,
 					      uint64_t name, size_t capacity, uint32_t flags)
@@ -383,7 +383,7 @@ static __attribute__((noinline)) int see_call(struct gdri_queue *q, unsigned int
 	}
 	if (!(flags & GDRI_QUEUE_CALLS) || head - (BARCOPY_QUEUE_HEAD_CALL | 6) > 42)
 		return gdri_fail(EBADMSG, "a reply's line has the header 0x%x", head);
-	/* Another thread closed the slot before it gave the last answer, which came before this call. */
+	/* Another thread closed the slot before its last answer, which came before this call. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	if ((head & BARCOPY_QUEUE_HEAD_SIZE) <= capacity && !set_slot(q, name, true))
 		return gdri_fail(EBADMSG, "a call that its slot cannot have sent");
@@ -428,7 +428,7 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 		memcpy(message, words, BARCOPY_QUEUE_LINE); /* inline */
 	else
 		memcpy(message, words, n);
-	/* Later loads see what the kernel stored before an ordered reply. The lines are in host memory. */
+	/* Later loads see what was stored before an ordered reply. The lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;
 	if (q->received - q->credited >= q->lines / 4)

@@ -61,7 +61,7 @@ static void free_device(struct gdri_queue *q)
 		gdri_handle_release_locked(handle);
 }
 
-/* ---- create and destroy --------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 /* No message is sent: the ring of requests looks full, and holds the slots of calls. */
 static int become_posts(struct gdri_queue *q)
@@ -214,7 +214,7 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 	return 0;
 }
 
-/* Leaks both blocks on purpose: freeing memory that a kernel uses would wait for the kernel or break it. */
+/* Leaks both blocks: to free what a kernel uses would wait for the kernel or break it. */
 static void abandon(struct gdri_queue *q)
 {
 	struct gdri_handle *handle;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CPU's side of queues (barcopy_queue.h, docs/queue.md). A queue owns two blocks: mapped GPU memory
- * with the ring of requests, and host memory, registered with CUDA, with the ring of replies. Kernels are
- * launched by the caller.
+ * The CPU's side of queues (barcopy_queue.h, docs/queue.md). A queue owns two blocks: mapped GPU
+ * memory with the ring of requests, and host memory, registered with CUDA, with the ring of
+ * replies. Kernels are launched by the caller.
  */
 #ifndef GDRI_QUEUE_H
 #define GDRI_QUEUE_H

@@ -216,6 +216,7 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 			   "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0, EAGAIN), 0, 1,
 		   AFTER_WRITE "w" PUSH, "w");
+	FENCES_ARE(plan, gdri_queue_send_batch(&q, message, 48, 2, 0, 0), 0, 96, "w" PUSH, "w");
 	for (size_t i = 0; i < 4 * 8; i++)
 		line[i] = UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56;
 	for (int i = 0; i < 4; i++) /* the fourth line is a quarter of the ring: a credit */
