@@ -15,32 +15,28 @@ if [ -n "${RELEASE:-}" ]; then
 	[ "$(git tag --points-at HEAD "v$VERSION" 2>/dev/null)" ] ||
 		{ echo "dist: a release is tagged: this commit has no tag v$VERSION" >&2; exit 1; }
 fi
+tree=$(mktemp -d "$dir/tree.XXXXXX")
+trap 'rm -rf "$tree"' EXIT
+mkdir "$tree/$name"
 if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
    [ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ]; then
 	[ -z "$(git status --porcelain --untracked-files=no)" ] ||
 		echo "dist: uncommitted changes are not in the tarball" >&2
 	epoch=$(git log -1 --format=%ct)
-	# Without the commit's hash in the tar's header, and with fixed settings of git, the same
-	# tree gives the same bits.
-	set -- -c tar.umask=0022 -c core.autocrlf=false -c core.eol=lf archive --format=tar --prefix="$name/"
-	git "$@" --mtime="@$epoch" "HEAD^{tree}" >"$dir/$name.tar" 2>/dev/null ||
-		git "$@" HEAD >"$dir/$name.tar"
+	git -c core.autocrlf=false -c core.eol=lf archive HEAD
 else
 	epoch=$(stat -c %Y LICENSE)
-	# Modes are normalized; results of builds are left out.
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
-		--exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git \
-		--exclude=./debian --exclude=__pycache__ \
-		--transform="s|^\.|$name|" -cf "$dir/$name.tar" .
-fi
-if [ -n "${PROJECT_URL:-}" ]; then
-	tree=$(mktemp -d "$dir/tree.XXXXXX")
-	trap 'rm -rf "$tree"' EXIT
-	tar -xf "$dir/$name.tar" -C "$tree"
-	packaging/publish.sh "$tree/$name" "$PROJECT_URL"
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
-		-cf "$dir/$name.tar" -C "$tree" "$name"
-fi
+	# Results of builds are left out.
+	tar --exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git --exclude=./debian \
+		--exclude=__pycache__ -c .
+fi >"$dir/$name.tar"
+tar -xf "$dir/$name.tar" -C "$tree/$name"
+[ -z "${PROJECT_URL:-}" ] || packaging/publish.sh "$tree/$name" "$PROJECT_URL"
+rm -f "$tree/$name/docs/index.html" # of a tarball
+python3 -B "$tree/$name/docs/page/make.py" >"$tree/page"
+mv "$tree/page" "$tree/$name/docs/index.html"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
+	-cf "$dir/$name.tar" -C "$tree" "$name"
 xz -T1 -6 -f "$dir/$name.tar"
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
 sum=$(cut -d' ' -f1 "$dir/$name.tar.xz.sha256")

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Makes docs/index.html, the page that a newcomer looks at first: `make docs`.
 
-    make.py [ROOT] >page
+    make.py [ROOT] >page            the repository keeps no copy; tarball and packages have one
 
 Figures come from docs/results, the first program and what each backend serves from the README, the
 backends' order from src/backend, the layers from docs/design.md and the folders of src/. The page
-needs nothing from elsewhere. A test fails when the committed page is not what this makes.
+needs nothing from elsewhere.
 """
 import glob
 import html

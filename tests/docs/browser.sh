@@ -12,6 +12,8 @@ if ! command -v chromium >/dev/null; then
 	finish
 fi
 mkdir -p "$out/docs"
+page=$(realpath "$out")/docs/index.html
+python3 -B docs/page/make.py >"$page"
 
 # browser ARGS...: one start, with a profile of its own; no sandbox, which root cannot have.
 browser() {
@@ -36,12 +38,12 @@ layout() {
 # width:height of a window that holds the page
 for window in 1200:5400 820:6800 400:9000; do
 	width=${window%:*} height=${window#*:}
-	layout docs/index.html "$width" && grep -q ' faults 0$' "$tmp/layout"
+	layout "$page" "$width" && grep -q ' faults 0$' "$tmp/layout"
 	ok "$width px wide: no text is cut, lies on another or sticks out of its box"
 	picture=$(realpath "$out")/docs/index-$width.png
 	rm -f "$picture"
 	browser --force-device-scale-factor=0.5 --window-size="$width,$height" --screenshot="$picture" \
-		"file://$PWD/docs/index.html" >/dev/null
+		"file://$page" >/dev/null
 	read -r w h colours most <<<"$(python3 -B tests/docs/png.py "$picture")"
 	echo "# $picture: $w by $h, $colours colours, $most% of the most frequent"
 	[ "$w" = $((width / 2)) ] && [ "$h" = $((height / 2)) ] && [ "$colours" -gt 200 ] && [ "$most" -lt 90 ]
@@ -49,13 +51,13 @@ for window in 1200:5400 820:6800 400:9000; do
 done
 
 # The look itself can fail.
-sed 's/GPU memory, through the mapping/GPU memory, through the mapping and much more/' docs/index.html >"$tmp/fault.html"
+sed 's/GPU memory, through the mapping/GPU memory, through the mapping and much more/' "$page" >"$tmp/fault.html"
 layout "$tmp/fault.html" 1200 && grep -q '^fault: out of its box: GPU memory, through' "$tmp/layout"
 ok "found: a text wider than its box"
-sed 's/x="770"/x="905"/' docs/index.html >"$tmp/fault.html"
+sed 's/x="770"/x="905"/' "$page" >"$tmp/fault.html"
 layout "$tmp/fault.html" 1200 && grep -q '^fault: cut' "$tmp/layout"
 ok "found: a text that is cut"
-sed 's/y="196"/y="165"/' docs/index.html >"$tmp/fault.html"
+sed 's/y="196"/y="165"/' "$page" >"$tmp/fault.html"
 layout "$tmp/fault.html" 1200 && grep -q '^fault: .* lies on ' "$tmp/layout"
 ok "found: a text on another"
 finish

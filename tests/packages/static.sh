@@ -72,7 +72,7 @@ t "what DKMS calls builds from the source alone" dkms_cleans
 # Files that documents link to are not compressed: a link has the file's name.
 uncompressed() {
 	local e
-	for e in $(sed -nE 's/.*\]\(([^):]*\.[a-z]+)(#[^)]*)?\).*/\1/p; s/.*href="([^":]*\.[a-z]+)(#[^"]*)?".*/\1/p' README.md docs/*.md docs/results/*.md docs/index.html |
+	for e in $(sed -nE 's/.*\]\(([^):]*\.[a-z]+)(#[^)]*)?\).*/\1/p; s/.*href="([^":]*\.[a-z]+)(#[^"]*)?".*/\1/p' README.md docs/*.md docs/results/*.md docs/page/index.html.in |
 		sed 's/.*\.//' | sort -u); do
 		[ "$e" = h ] || grep -q -- "dh_compress.* -X\.$e\b" packaging/debian/rules || echo "links to .$e, which dh_compress takes"
 	done
