@@ -2,7 +2,6 @@
 #
 # The stand-ins: libcuda.so.1 and libnvidia-ml.so.1, and the kernel drivers' nodes (node/), in
 # $(O)/sim. Included by the main Makefile, which sets O, CC, CFLAGS and LDFLAGS; defines SIM_LIBS.
-# Their self-tests are tests/sim.
 
 SIM_DIR := $(dir $(lastword $(MAKEFILE_LIST)))
 SIM_OUT := $(O)/sim

@@ -67,22 +67,8 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
-# The self-tests of the stand-ins, tests/sim: of CUDA and NVML, which is linked with them, and of nvidia.ko,
-# which starts itself again with the library preloaded. Neither has the library inside.
-SIM_TEST := $(O)/tests/test_sim
-SIM_RM_TEST := $(O)/tests/test_sim_rm
-
-$(SIM_TEST): $(addprefix $(O)/tests/,sim/test_sim.o common/unit.o common/again.o) \
-		$(SIM_OUT)/libcuda.so.1 $(SIM_OUT)/libnvidia-ml.so.1
-	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -Wl,-rpath,'$$ORIGIN/../sim'
-$(SIM_RM_TEST): $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/test_sim_rm*.c)) \
-		$(patsubst %,$(O)/tests/common/%.o,rm preload again standin unit) | $(SIM_LIBS)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl
-
 # Every test program of this build.
-TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS) $(SIM_TEST) $(SIM_RM_TEST)
+TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS)
 build-tests: $(TEST_PROGRAMS) lib tools sim
 
 include tests/check.mk
