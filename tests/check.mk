@@ -38,7 +38,7 @@ CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_fi
 	tools/test_inherited tools/test_sanity tools/test_tools contract/run
 PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := build/test_install build/test_wheel packages/static
-FULL_SCRIPTS := packages/run docs/browser
+FULL_SCRIPTS := packages/run
 
 # Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
 wanted = $(strip $(if $(filter-out $(foreach c,* ? [,$(if $(findstring $c,$(TESTS)),$(TESTS))),$(TESTS)),$(foreach s,$(1), \

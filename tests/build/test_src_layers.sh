@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, tools/, perf/ and
-# gdrdrv/ have no cycles of files. The tests read the files' includes and the objects' symbols; the
-# last ones plant violations.
+# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, tools/ and perf/
+# have no cycles of files. The tests read the files' includes and the objects' symbols.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -36,27 +35,6 @@ symbols() { # symbols OBJECTS SOURCES
 		}'
 }
 
-# The same by the text, for the driver: functions and shared variables, defined in the first column.
-calls() { # calls FOLDER
-	(cd "$1" && awk '
-		/^[a-zA-Z].*gdrdrv_[a-z0-9_]+/ && !/^(static|extern)/ && (!/\(.*;$/ || /^(DEFINE|LIST)_/) {
-			match($0, /gdrdrv_[a-z0-9_]+( =|;|\[|\()|\(gdrdrv_[a-z0-9_]+\)/)
-			name = substr($0, RSTART, RLENGTH)
-			gsub(/[^a-z0-9_]/, "", name)
-			if (name)
-				by[name] = FILENAME
-		}
-		{
-			line = $0
-			while (match(line, /gdrdrv_[a-z0-9_]+/)) {
-				n++; from[n] = FILENAME; uses[n] = substr(line, RSTART, RLENGTH)
-				line = substr(line, RSTART + RLENGTH)
-			}
-		}
-		END { for (i = 1; i <= n; i++) if (by[uses[i]]) print from[i], by[uses[i]] }' ./*.c |
-		sed 's|\./||g')
-}
-
 # Of lines "A B" those where A is below B.
 upwards() {
 	awk -v layers="$layers" '
@@ -80,11 +58,6 @@ none() { # none NAME TEXT
 	ok "$1"
 }
 
-some() { # some NAME LINE TEXT
-	grep -qx "$2" <<<"$3"
-	ok "$1"
-}
-
 includes src >"$tmp/includes"
 symbols "$out/src" "$PWD/src" >"$tmp/symbols"
 unseen=$(cd src && comm -23 <(find . -name '*.c' -printf '%P\n' | sort) <(cut -d' ' -f1 "$tmp/includes" | sort -u))
@@ -102,34 +75,4 @@ for folder in tools perf; do
 		symbols "$out/$folder" "$PWD/$folder"
 	} | circles)"
 done
-none "nor of gdrdrv/" "$({
-	includes gdrdrv
-	calls gdrdrv
-} | circles)"
-some "calls of the driver are seen" 'main.c [a-z]*\.c' "$(calls gdrdrv)"
-
-# ---- planted in a copy ----
-
-plant() { rm -rf "$tmp/p" && mkdir -p "$tmp/p/o" && cp -R src "$tmp/p/src"; }
-plant
-echo '#include "core/ctx.h"' >>"$tmp/p/src/base/env.h"
-some "an include that goes up" 'base/env.h needs core/ctx.h' "$(includes "$tmp/p/src" | upwards)"
-plant
-echo '#include "struct_size.h"' >>"$tmp/p/src/base/slots.h"
-echo '#include "base/slots.h"' >>"$tmp/p/src/base/struct_size.h"
-some "two headers that include each other" base/slots.h "$(includes "$tmp/p/src" | circles)"
-plant
-cp -R "$out/src/." "$tmp/p/o"
-printf 'void gdri_ctx_put(void); void planted(void); void planted(void) { gdri_ctx_put(); }\n' |
-	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o" "$tmp/p/up.o" &&
-	mv "$tmp/p/both.o" "$tmp/p/o/base/struct_size.o"
-some "a symbol from above" 'base/struct_size.c needs core/ctx.c' "$(symbols "$tmp/p/o" "$PWD/src" | upwards)"
-printf 'void gdri_struct_in(void); void planted(void); void planted(void) { gdri_struct_in(); }\n' |
-	gcc -x c -c -o "$tmp/p/up.o" - && ld -r -o "$tmp/p/both.o" "$out/src/base/error.o" "$tmp/p/up.o" &&
-	mv "$tmp/p/both.o" "$tmp/p/o/base/error.o"
-some "two objects that need each other" base/error.c "$(symbols "$tmp/p/o" "$PWD/src" | circles)"
-mkdir "$tmp/p/driver"
-printf 'int gdrdrv_a(void)\n{\n\treturn gdrdrv_b();\n}\n' >"$tmp/p/driver/a.c"
-printf 'int gdrdrv_b(void)\n{\n\treturn gdrdrv_a();\n}\n' >"$tmp/p/driver/b.c"
-some "two files of a driver" a.c "$(calls "$tmp/p/driver" | circles)"
 finish
