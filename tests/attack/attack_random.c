@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Random calls from several threads: memory of the program is valid or NULL, all else is random:
- * handles, contexts, addresses, sizes, flags, order. Beside each thread a plain model of what it
- * has open, pinned and mapped says what every call must answer, and what every byte must be.
+ * Random opens, pins, maps and copies from several threads: memory of the program is valid or NULL, all
+ * else is random: handles, contexts, addresses, sizes, flags, order. Beside each thread a plain model of
+ * what it has open, pinned and mapped says what every call must answer, and what every byte must be.
  *
  * GDRCOPY_TEST_SEED=n repeats a run (one thread's calls depend on its seed alone).
  */
@@ -406,198 +406,17 @@ static void copy(struct model *m)
 	}
 }
 
-static void copyv(struct model *m)
-{
-	int i, want;
-	gdr_mh_t h = any_handle(m, &i);
-	size_t count = below(m, 5);
-	uint32_t flags = one_in(m, 10) ? (uint32_t)below(m, 8) : 2 * (uint32_t)below(m, 2);
-	barcopy_copy_seg_t seg[5], *list = one_in(m, 30) ? NULL : seg;
-	bool mapped = is_mapped(m, i), to = one_in(m, 2);
-
-	want = !mapped || flags & ~2u || (count && !list) ? EINVAL : 0;
-	memset(seg, 0, sizeof(seg));
-	for (size_t k = 0; k < count; k++) {
-		bool inside;
-
-		/* Pieces of one call do not overlap in host memory. */
-		seg[k].size = one_in(m, 40) ? ~(size_t)0 : below(m, HOST_BYTES / 5 + 1);
-		seg[k].map_ptr = any_place(m, i, seg[k].size, &inside);
-		seg[k].host_ptr = one_in(m, 60) ? NULL : m->host + k * (HOST_BYTES / 5);
-		seg[k].flags = one_in(m, 20) ? (uint32_t)below(m, 4) : (uint32_t)below(m, 2);
-		seg[k].reserved = one_in(m, 60);
-		if (list && ((seg[k].flags & ~1u) || seg[k].reserved ||
-			     (seg[k].size && (!inside || !seg[k].host_ptr))))
-			want = EINVAL;
-		/* Without the flag the order of overlapping pieces is unspecified. */
-		if (to && k)
-			seg[k].flags |= BARCOPY_COPY_ORDERED;
-	}
-	if (to) {
-		MUST(m, barcopy_copyv_to_mapping(h, list, count, flags), want);
-		if (!want && flags & BARCOPY_COPY_NO_FENCE)
-			MUST(m, barcopy_fence(h, BARCOPY_FENCE_AFTER_WRITE), 0);
-	} else {
-		MUST(m, barcopy_copyv_from_mapping(h, list, count, flags), want);
-	}
-	for (size_t k = 0; !want && k < count; k++) {
-		uint8_t *shadow = seg[k].size ? shadow_at(m, i, seg[k].map_ptr) : NULL;
-
-		if (shadow && to)
-			memcpy(shadow, seg[k].host_ptr, seg[k].size);
-		else if (shadow)
-			TRUE(m, !memcmp(shadow, seg[k].host_ptr, seg[k].size));
-	}
-}
-
-static void word(struct model *m)
-{
-	int i, want = 0, cmp = (int)below(m, 8), width = one_in(m, 2) ? 4 : 8;
-	gdr_mh_t h = any_handle(m, &i);
-	bool inside, null = one_in(m, 40);
-	uint8_t *at = any_place(m, i, (size_t)width, &inside), *shadow;
-	uint64_t value = any(m), got = 0;
-	uint32_t got32 = 0;
-
-	if (!one_in(m, 4)) {
-		at = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(width - 1));
-		if (is_mapped(m, i))
-			inside = (uintptr_t)at >= (uintptr_t)m->handle[i].start &&
-				 (uintptr_t)at <= (uintptr_t)m->handle[i].end &&
-				 (uintptr_t)m->handle[i].end - (uintptr_t)at >= (size_t)width;
-	}
-	if (!is_mapped(m, i) || !inside || (uintptr_t)at % (unsigned int)width)
-		want = EINVAL;
-	shadow = want ? NULL : shadow_at(m, i, at);
-	switch (below(m, 3)) {
-	case 0:
-		MUST(m,
-		     width == 4 ? barcopy_put32(h, at, (uint32_t)value)
-				: barcopy_put64(h, at, value),
-		     want);
-		if (shadow)
-			memcpy(shadow, &value, (size_t)width);
-		break;
-	case 1:
-		if (null)
-			want = EINVAL;
-		MUST(m,
-		     width == 4 ? barcopy_get32(h, at, null ? NULL : &got32)
-				: barcopy_get64(h, at, null ? NULL : &got),
-		     want);
-		if (width == 4)
-			memcpy(&got, &got32, 4);
-		if (!want)
-			TRUE(m, !memcmp(shadow, &got, (size_t)width));
-		break;
-	default:
-		if (shadow)
-			memcpy(&got, shadow, (size_t)width);
-		if (one_in(m, 2))
-			value = got;
-		if (width == 4)
-			value = (uint32_t)value;
-		if (!want) {
-			bool holds[] = { false,	       got == value,
-					 got != value, got<value, got <= value, got> value,
-					 got >= value, false };
-
-			want = cmp < 1 || cmp > 6 ? EINVAL : holds[cmp] ? 0 : ETIMEDOUT;
-		}
-		MUST(m,
-		     width == 4 ? barcopy_wait32(h, at, (barcopy_cmp_t)cmp, (uint32_t)value, 0)
-				: barcopy_wait64(h, at, (barcopy_cmp_t)cmp, value, 0),
-		     want);
-	}
-}
-
-static void fence(struct model *m)
-{
-	int i, use = (int)below(m, 7) - 1;
-	gdr_mh_t h = any_handle(m, &i);
-	bool mapped = is_mapped(m, i);
-
-	if (one_in(m, 3))
-		MUST(m, barcopy_flush(h), mapped ? 0 : EINVAL);
-	else
-		MUST(m, barcopy_fence(h, (barcopy_fence_t)use),
-		     mapped && use >= 1 && use <= 4 ? 0 : EINVAL);
-}
-
-static void ask_handle(struct model *m)
-{
-	int i, context, attr = (int)below(m, 8) - 1, flag = 7;
-	gdr_mh_t h = any_handle(m, &i);
-	gdr_t g = context_for(m, i, &context);
-	bool there = reaches(m, context, i), null = one_in(m, 30);
-	gdr_info_t info = { .va = 7 };
-	uint64_t value = 7;
-
-	switch (below(m, 3)) {
-	case 0:
-		MUST(m, gdr_get_info(g, h, null ? NULL : &info), there && !null ? 0 : EINVAL);
-		if (!there || null) {
-			TRUE(m, info.va == 7);
-			break;
-		}
-		TRUE(m, info.va == m->handle[i].va);
-		TRUE(m, info.mapped_size == m->handle[i].mapped_size);
-		TRUE(m, info.page_size == 65536);
-		TRUE(m, info.mapped == m->handle[i].mapped);
-		TRUE(m,
-		     info.wc_mapping == (m->handle[i].mapped &&
-					 type_of(m, m->handle[i].buffer) == GDR_MAPPING_TYPE_WC));
-		break;
-	case 1:
-		MUST(m, gdr_get_callback_flag(g, h, null ? NULL : &flag),
-		     there && !null ? 0 : EINVAL);
-		TRUE(m, flag == (there && !null ? 0 : 7));
-		break;
-	default:
-		MUST(m,
-		     barcopy_get_handle_attribute(g, h, (barcopy_handle_attr_t)attr,
-						  null ? NULL : &value),
-		     there && !null && attr >= 1 && attr < BARCOPY_HANDLE_ATTR_MAX ? 0 : EINVAL);
-		if (there && !null && attr == BARCOPY_HANDLE_ATTR_BACKEND)
-			TRUE(m, value == (m->buffer[m->handle[i].buffer].kind == HOST
-						  ? BARCOPY_BACKEND_HOST
-					  : by_rm ? BARCOPY_BACKEND_RM
-						  : BARCOPY_BACKEND_DMABUF));
-	}
-}
-
-static void ask_context(struct model *m)
-{
-	int i, attr = (int)below(m, 6) - 1, v = 7, major = 7, minor = 7;
-	gdr_t g = any_context(m, &i);
-	bool null = one_in(m, 30);
-
-	if (one_in(m, 2)) {
-		MUST(m, gdr_get_attribute(g, (gdr_attr_t)attr, null ? NULL : &v),
-		     is_open(m, i) && !null && attr >= 1 && attr <= 3 ? 0 : EINVAL);
-		TRUE(m, v == (is_open(m, i) && !null && attr >= 1 && attr <= 3
-				      ? (attr != GDR_ATTR_USING_DMA_BUF_MMAP || !by_rm)
-				      : 7));
-	} else {
-		MUST(m, gdr_driver_get_version(g, &major, null ? NULL : &minor),
-		     is_open(m, i) && !null ? 0 : EINVAL);
-		TRUE(m, major == (is_open(m, i) && !null ? 2 : 7));
-	}
-}
-
-/* The share of each in 300 calls. */
+/* The share of each in 200 calls. */
 static const struct {
 	uint64_t share;
 	void (*fn)(struct model *m);
 } kinds[] = {
-	{ 9, open_one }, { 1, close_one }, { 44, pin },	       { 18, unpin },
-	{ 36, map },	 { 15, unmap },	   { 78, copy },       { 36, copyv },
-	{ 24, word },	 { 9, fence },	   { 18, ask_handle }, { 12, ask_context },
+	{ 9, open_one }, { 1, close_one }, { 44, pin }, { 18, unpin }, { 36, map }, { 15, unmap }, { 77, copy },
 };
 
 static void one_call(struct model *m)
 {
-	uint64_t what = below(m, 300);
+	uint64_t what = below(m, 200);
 	size_t i = 0;
 
 	while (what >= kinds[i].share)
