@@ -122,27 +122,6 @@ static void pplat_produce(const struct sim_launch *launch)
 	}
 }
 
-/* The kernel of examples/ring.c: (u64 ring, u32 messages). */
-static void example_ring(const struct sim_launch *launch)
-{
-	enum { SLOTS = 16, WORDS = 64, SLOT_AT = 96, TAIL_AT = 32, SUM_AT = 32 };
-	_Atomic(uint32_t) *ring = reach_param(launch, 0, (SLOT_AT + SLOTS * WORDS) * sizeof(*ring));
-	uint32_t messages, tail;
-	uint64_t sum = 0;
-
-	memcpy(&messages, launch->param[1], sizeof(messages));
-	if (!ring)
-		return;
-	for (tail = 0; tail < messages; tail++) {
-		while (atomic_load(&ring[0]) == tail)
-			sched_yield();
-		for (uint32_t i = 0; i < WORDS; i++)
-			sum += atomic_load(&ring[SLOT_AT + tail % SLOTS * WORDS + i]);
-		atomic_store(&ring[TAIL_AT], tail + 1);
-	}
-	atomic_store(&((_Atomic(uint64_t) *)ring)[SUM_AT], sum);
-}
-
 /* The kernel of examples/results.c: (u64 request, u64 result, u32 requests). */
 static void example_results(const struct sim_launch *launch)
 {
@@ -167,7 +146,6 @@ static void example_results(const struct sim_launch *launch)
 }
 
 const struct sim_kernel sim_kernels[] = {
-	{ "gdrapi_example_ring", 2, { 8, 4 }, example_ring },
 	{ "gdrapi_example_results", 3, { 8, 8, 4 }, example_results },
 	{ "gdrcopy_pplat", 8, { 8, 8, 8, 8, 8, 4, 4, 8 }, pplat },
 	{ "gdrcopy_pplat_produce", 10, { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 }, pplat_produce },

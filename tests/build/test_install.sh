@@ -58,7 +58,7 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 tree "$dest" >"$tmp/installed"
 grep -v '^./opt/x/share/doc/barcopy/' "$tmp/installed" | diff "$tmp/expected" -
 ok "every file in its place, and no other"
-test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/ring.c; do
+test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/share.c; do
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
 # PREFIX= on the command line is a habit from other Makefiles; in the environment it means something
