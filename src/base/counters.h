@@ -8,7 +8,6 @@
 #define GDRI_COUNTERS_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 enum gdri_counter {

@@ -4,12 +4,8 @@
 
 #include <stdlib.h>
 
-#include "base/process.h"
 #include "copy/impl.h"
-#include "copy/word.h"
 #include "core/parts.h"
-
-#define TRIAL_SIZE ((size_t)4 << 10)
 
 struct gdri_offload {
 	struct gdri_copy_plan plan; /* first: its large copies find the rest through it */

@@ -12,8 +12,6 @@
 #ifndef GDRI_WATCH_H
 #define GDRI_WATCH_H
 
-#include <stdbool.h>
-
 /* Receives each ioctl that succeeded, in the watching thread; must not call libcuda. */
 typedef void (*gdri_watch_fn)(void *arg, int fd, unsigned long request, const void *data);
 
