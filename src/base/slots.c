@@ -92,11 +92,6 @@ void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot
 			fn(gdri_slot_at(table, i), arg);
 }
 
-void gdri_slots_after_fork(struct gdri_slots *table)
-{
-	pthread_mutex_init(&table->lock, NULL);
-}
-
 int gdri_slots_fail(struct gdri_slots *table, uint64_t name, const char *what)
 {
 	struct gdri_slot *slot = gdri_slots_find(table, name);

@@ -61,17 +61,16 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
-void gdri_slots_after_fork(struct gdri_slots *table);
 /*
  * Defines a table, whose lock a forked child makes anew; the parent's live objects stay taken.
  * SCOPE is static or empty.
  */
-#define GDRI_SLOTS(SCOPE, name)                 \
-	SCOPE struct gdri_slots name;           \
-	static void name##_anew(void)           \
-	{                                       \
-		gdri_slots_after_fork(&(name)); \
-	}                                       \
+#define GDRI_SLOTS(SCOPE, name)                         \
+	SCOPE struct gdri_slots name;                   \
+	static void name##_anew(void)                   \
+	{                                               \
+		pthread_mutex_init(&(name).lock, NULL); \
+	}                                               \
 	GDRI_IN_CHILD(name##_anew)
 
 /* Why no `what`, such as "a cache", was found: -EACCES (the parent's) or -EINVAL. */

@@ -134,7 +134,7 @@ static void full_table(void)
 	ck_assert_ptr_null(new_in(&full));
 }
 
-static struct gdri_slots forked;
+GDRI_SLOTS(static, forked);
 
 static void count_up(struct gdri_slot *slot, void *count)
 {
@@ -147,7 +147,6 @@ static int in_child(void *taken)
 	struct object *a = taken, *b;
 	unsigned int own = 0;
 
-	gdri_slots_after_fork(&forked);
 	if (gdri_process_enter() || a->inits != 1 ||
 	    gdri_slots_find(&forked, gdri_slot_name(&a->slot)) != &a->slot)
 		return 1;
