@@ -31,13 +31,6 @@ static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
 	return rc;
 }
 
-/* Ends what gdri_handle_enter() began; returns rc. */
-static inline int gdri_handle_done(struct gdri_handle *handle, int rc)
-{
-	gdri_handle_leave(handle);
-	return rc;
-}
-
 /* The first published sizes of the structs that grow at their end (base/struct_size.h). */
 enum {
 	FIRST_COPY_OPTIONS = 32,

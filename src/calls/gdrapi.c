@@ -149,7 +149,7 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	int rc = flag ? gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("flag");
 
 	if (!rc) {
-		rc = gdri_handle_done(hd, gdri_region_is_revoked(hd->region, &revoked));
+		rc = gdri_handle_leave(hd, gdri_region_is_revoked(hd->region, &revoked));
 		if (!rc)
 			*flag = revoked;
 	}
@@ -172,7 +172,7 @@ static int get_info(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	info->mapped = hd->pin.map != NULL;
 	info->mapping_type = hd->pin.map ? hd->pin.map_type : GDR_MAPPING_TYPE_NONE;
 	info->wc_mapping = info->mapping_type == GDR_MAPPING_TYPE_WC;
-	return gdri_handle_done(hd, 0);
+	return gdri_handle_leave(hd, 0);
 }
 
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
@@ -255,7 +255,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 	int rc = gdri_handle_enter(g, handle, &gdri_kind_pin, &hd);
 
 	if (!rc)
-		rc = gdri_handle_done(hd, unmap_locked(hd, va, size));
+		rc = gdri_handle_leave(hd, unmap_locked(hd, va, size));
 	return gdri_out(rc);
 }
 
@@ -313,6 +313,6 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 	int rc = value ? gdri_handle_enter(g, handle, NULL, &hd) : gdri_null("value");
 
 	if (!rc)
-		rc = gdri_handle_done(hd, attribute(hd, attr, value));
+		rc = gdri_handle_leave(hd, attribute(hd, attr, value));
 	return gdri_out(rc);
 }

@@ -136,17 +136,17 @@ int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 	is = (*out)->region->kind;
 	if (!kind || is == kind)
 		return 0;
-	gdri_handle_leave(*out);
-	return gdri_fail(EINVAL, "0x%lx is not of %s(): %s() ends it", h.h, kind->made_by,
-			 is->ended_by);
+	return gdri_handle_leave(*out, gdri_fail(EINVAL, "0x%lx is not of %s(): %s() ends it", h.h,
+						 kind->made_by, is->ended_by));
 }
 
-void gdri_handle_leave(struct gdri_handle *handle)
+int gdri_handle_leave(struct gdri_handle *handle, int rc)
 {
 	struct gdri_ctx *ctx = handle->ctx;
 
 	pthread_mutex_unlock(&handle->lock);
 	gdri_ctx_put(ctx);
+	return rc;
 }
 
 /* What a map of `size` bytes takes: whole host pages. */

@@ -108,12 +108,12 @@ int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out);
 
 /*
- * Finds the handle h of g and holds both until the leave. One of another kind (NULL: any) is
- * -EINVAL, with a text that names the call that ends it.
+ * Finds the handle h of g and holds both until the leave, which returns rc. A handle of another kind
+ * (NULL: any) is -EINVAL, with a text that names the call that ends it.
  */
 int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 		      struct gdri_handle **out);
-void gdri_handle_leave(struct gdri_handle *handle);
+int gdri_handle_leave(struct gdri_handle *handle, int rc);
 
 int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind);
 

@@ -155,6 +155,5 @@ int gdri_mem_export(gdr_t g, gdr_mh_t h, int *fd)
 					"BARCOPY_MEM_SHAREABLE");
 	else
 		rc = gdri_cuda_export_chunk(block->allocation.addr, -1, &base, &size, fd);
-	gdri_handle_leave(handle);
-	return rc;
+	return gdri_handle_leave(handle, rc);
 }
