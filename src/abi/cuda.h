@@ -19,7 +19,6 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
-typedef struct CUevent_st *CUevent;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
@@ -34,10 +33,6 @@ typedef enum CUresult_enum {
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_IMAGE = 200,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
-	CUDA_ERROR_MAP_FAILED = 205,
-	CUDA_ERROR_UNMAP_FAILED = 206,
-	CUDA_ERROR_ALREADY_MAPPED = 208,
-	CUDA_ERROR_NOT_MAPPED = 211,
 	CUDA_ERROR_ECC_UNCORRECTABLE = 214,
 	CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
 	CUDA_ERROR_CONTAINED = 226,
@@ -74,9 +69,7 @@ typedef enum CUresult_enum {
 
 typedef enum CUmemorytype_enum {
 	CU_MEMORYTYPE_HOST = 1,
-	CU_MEMORYTYPE_DEVICE = 2,
-	CU_MEMORYTYPE_ARRAY = 3,
-	CU_MEMORYTYPE_UNIFIED = 4
+	CU_MEMORYTYPE_DEVICE = 2
 } CUmemorytype;
 
 typedef enum CUpointer_attribute_enum {
@@ -146,7 +139,6 @@ typedef enum CUmemAccess_flags_enum {
 } CUmemAccess_flags;
 
 typedef enum CUmemLocationType_enum {
-	CU_MEM_LOCATION_TYPE_INVALID = 0,
 	CU_MEM_LOCATION_TYPE_DEVICE = 1,
 	CU_MEM_LOCATION_TYPE_HOST = 2,
 	CU_MEM_LOCATION_TYPE_HOST_NUMA = 3

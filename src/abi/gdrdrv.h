@@ -138,7 +138,6 @@ struct gdrdrv_get_version {
  * have no poll, so the kernel answers POLLIN | POLLOUT.
  */
 
-_Static_assert(sizeof(struct gdrdrv_pin_buffer) == 40, "PIN_BUFFER");
 _Static_assert(offsetof(struct gdrdrv_pin_buffer, va_space) == 24, "PIN_BUFFER va_space");
 _Static_assert(offsetof(struct gdrdrv_pin_buffer, handle) == 32, "PIN_BUFFER handle");
 _Static_assert(sizeof(struct gdrdrv_unpin_buffer) == 8, "UNPIN_BUFFER");
@@ -151,10 +150,8 @@ _Static_assert(offsetof(struct gdrdrv_get_info, wc_mapping) == 44, "GET_INFO wc_
 _Static_assert(sizeof(struct gdrdrv_get_info_v2) == 48, "GET_INFO_V2");
 _Static_assert(offsetof(struct gdrdrv_get_info_v2, mapping_type) == 40, "GET_INFO_V2 type");
 _Static_assert(sizeof(struct gdrdrv_get_attr) == 8, "GET_ATTR");
-_Static_assert(sizeof(struct gdrdrv_pin_buffer_v2) == 32, "PIN_BUFFER_V2");
 _Static_assert(offsetof(struct gdrdrv_pin_buffer_v2, handle) == 24, "PIN_BUFFER_V2 handle");
 _Static_assert(sizeof(struct gdrdrv_req_mapping_type) == 16, "REQ_MAPPING_TYPE");
-_Static_assert(sizeof(struct gdrdrv_pin_dmabuf) == 48, "PIN_DMABUF");
 _Static_assert(offsetof(struct gdrdrv_pin_dmabuf, pci_bus) == 36, "PIN_DMABUF pci_bus");
 _Static_assert(offsetof(struct gdrdrv_pin_dmabuf, handle) == 40, "PIN_DMABUF handle");
 _Static_assert(sizeof(struct gdrdrv_get_version) == 8, "GET_VERSION");
