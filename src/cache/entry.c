@@ -56,12 +56,10 @@ static int enter_free_locked(struct gdri_cache *cache, struct gdri_entry *e)
 int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
 			    uint64_t high)
 {
-	uint64_t start = low & GPU_PAGE_MASK;
 	int rc;
 
-	atomic_store_explicit(&e->start, start, memory_order_relaxed);
-	atomic_store_explicit(&e->size, ((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - start,
-			      memory_order_relaxed);
+	atomic_store_explicit(&e->start, low & GPU_PAGE_MASK, memory_order_relaxed);
+	atomic_store_explicit(&e->size, gdri_touched(low, high - low), memory_order_relaxed);
 	e->owned = 0;
 	rc = enter_free_locked(cache, e);
 	if (rc)
