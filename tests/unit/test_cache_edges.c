@@ -978,20 +978,6 @@ static void ranges_of_the_next_context(void)
 }
 
 static barcopy_cache_t trimmed;
-/* A put that is refused leaves the caller's region as it is. */
-static void put_twice(void)
-{
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	CUdeviceptr d = standin_alloc(CHUNK);
-	barcopy_region_t r, copy, before;
-
-	OK(barcopy_cache_get(cache, d, 8, &r));
-	before = copy = r;
-	OK(barcopy_cache_put(cache, &r));
-	FAILS(EINVAL, barcopy_cache_put(cache, &copy));
-	ck_assert_mem_eq(&copy, &before, sizeof(copy));
-}
-
 static void *trims(void *arg)
 {
 	(void)arg;
@@ -1209,7 +1195,6 @@ static const struct unit_test tests[] = {
 	{ "a put of a doomed region", put_of_a_doomed_region, DMABUF },
 	{ "a trim of host memory", trimmed_host_memory, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
-	{ "put twice", put_twice, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 	{ "ended in a hit", ended_in_a_hit, DMABUF },
 	{ "destroyed twice", destroyed_twice, DMABUF },

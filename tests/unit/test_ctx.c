@@ -424,7 +424,6 @@ static void close_waits(void)
 	ck_assert_int_eq(atomic_load(&backend_closed), 1);
 }
 
-/* Several threads close one context: one succeeds. */
 static gdr_t contended;
 static atomic_int won;
 
@@ -438,19 +437,6 @@ static void *counts_success(void *unused, int rc)
 static void *races_to_close(void *arg)
 {
 	return counts_success(arg, gdr_close(contended));
-}
-
-static void one_close_wins(void)
-{
-	for (int round = 0; round < (unit_quick() ? 20 : 200); round++) {
-		contended = opened();
-		fake_pin(contended);
-		atomic_store(&unpins, 0);
-		atomic_store(&won, 0);
-		ck_assert_ptr_null(unit_threads(4, races_to_close, NULL, 0));
-		ck_assert_int_eq(atomic_load(&won), 1);
-		ck_assert_int_eq(atomic_load(&unpins), 1);
-	}
 }
 
 static gdr_mh_t contended_handle;
@@ -583,22 +569,6 @@ static void children(void)
 	OK(gdr_close(parents));
 }
 
-/* Without memory for the fork guard no context is opened. */
-static void no_fork_guard(void)
-{
-	static const char *const calls[] = { "mmap", "pthread_atfork" };
-
-	standin_start();
-	for (size_t i = 0; i < COUNT(calls); i++) {
-		wrap_reset();
-		wrap_fail(calls[i], 1, ENOMEM);
-		FAILS_WITH(ENOMEM, "fork guard", ERRNO_OF(gdr_open()));
-		ck_assert_str_eq(wrap_failed(), calls[i]);
-	}
-	wrap_reset();
-	OK(gdr_close(opened()));
-}
-
 static const struct unit_test tests[] = {
 	{ "invalid contexts (L3)", invented_contexts, "" },
 	{ "invalid handles (L3)", invented_handles, "" },
@@ -609,11 +579,9 @@ static const struct unit_test tests[] = {
 	{ "an unpin that fails", failing_unpin, "" },
 	{ "outputs of calls that fail (L6)", failing_flag_leaves_the_output, "" },
 	{ "gdr_close waits for calls", close_waits, "" },
-	{ "one of several closes succeeds", one_close_wins, "" },
 	{ "two threads wait for one lock", waiting_for_a_lock, "" },
 	{ "contexts come and go (L4)", contexts_come_and_go, "" },
 	{ "forked children (L15)", children, "" },
-	{ "no fork guard", no_fork_guard, "" },
 };
 
 UNIT_MAIN("contexts and handles", tests)

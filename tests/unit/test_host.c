@@ -89,17 +89,6 @@ static void registered(void)
 	g = NULL;
 }
 
-static void types(void)
-{
-	void *map = &map;
-	gdr_mh_t h = pinned((uintptr_t)standin_host_alloc(64, 0), 64);
-
-	FAILS(ENOTSUP, gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_WC_MAPPING));
-	ck_assert_ptr_eq(map, &map);
-	OK(gdr_map_v2(g, h, &map, 64, GDR_MAP_FLAG_REQ_CACHE_MAPPING));
-	FAILS(EAGAIN, gdr_map(g, h, &map, 64));
-}
-
 /* A range that overlaps the allocation can be pinned; copies stay inside the allocation. */
 static void overlapping_ranges(void)
 {
@@ -204,19 +193,9 @@ static void integrated_device_memory(void)
 	ck_assert_ptr_null(gdr_open());
 }
 
-/* On a discrete GPU the advice would be wrong. */
-static void discrete_device_memory(void)
-{
-	gdr_mh_t h;
-
-	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
-	ck_assert_ptr_null(strstr(barcopy_last_error(), "integrated"));
-}
-
 static const struct unit_test tests[] = {
 	{ "bounds, by either address", bounds, "" },
 	{ "registered memory", registered, "" },
-	{ "types of mapping", types, "" },
 	{ "ranges that overlap the allocation", overlapping_ranges, "" },
 	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
@@ -225,7 +204,6 @@ static const struct unit_test tests[] = {
 	{ "integrated GPU, the start by host address", start_by_host_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
-	{ "discrete GPU, memory of cudaMalloc", discrete_device_memory, "GDRSIM_RM=absent" },
 };
 
 UNIT_MAIN("host", tests, unit_before = start, unit_after = end)

@@ -120,20 +120,6 @@ static void no_page(void)
 	ck_assert_uint_ne(gdri_process_tag(), 0);
 }
 
-static void *enter(void *arg)
-{
-	(void)arg;
-	if (gdri_process_enter())
-		return "enter failed";
-	return gdri_process_tag() ? NULL : "no tag";
-}
-
-static void from_many_threads(void)
-{
-	ck_assert_ptr_null(unit_threads(16, enter, NULL, 0));
-	ck_assert_uint_eq(gdri_process_tag(), 1);
-}
-
 /* ---- inside the library -------------------------------------------------- */
 
 static int deferred;
@@ -241,7 +227,6 @@ static const struct unit_test tests[] = {
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },
-	{ "from many threads", from_many_threads, "" },
 	{ "deferred work", deferred_work, "" },
 	{ "descriptor 0", descriptor_0, "" },
 	{ "waits for a fork", waits_for_a_fork, "" },

@@ -365,29 +365,6 @@ static void handle(void)
 	vmm_delete(d, 1);
 }
 
-static void *thread_without_context(void *arg)
-{
-	CUdeviceptr d = *(CUdeviceptr *)arg;
-	CUcontext current;
-	gdr_mh_t mh;
-	void *cpu;
-	int rc = barcopy_map_range(g, d, 100, 0, &cpu, &mh);
-
-	if (!rc)
-		rc = barcopy_unmap_range(g, mh);
-	if (cuda.cuCtxGetCurrent(&current) || current)
-		rc = -1;
-	return (void *)(intptr_t)rc;
-}
-
-static void without_context(void)
-{
-	CUdeviceptr d = vmm_new(0, 1);
-
-	ck_assert_ptr_null(unit_threads(1, thread_without_context, &d, 0));
-	vmm_delete(d, 1);
-}
-
 static CUdeviceptr shared_memory;
 
 static void *map_and_unmap(void *arg)
@@ -462,7 +439,6 @@ static const struct unit_test tests[] = {
 	{ "errors", errors },
 	{ "beyond the allocation", beyond },
 	{ "handle", handle },
-	{ "a thread without a context", without_context },
 	{ "threads", threads },
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Tables by index and generation: names that go stale, reuse, growth, finding while others free. */
+/* Tables by index and generation: names that go stale, reuse, growth. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/unit.h"
 #include "common/wrap.h"
@@ -12,7 +11,6 @@
 struct object {
 	struct gdri_slot slot;
 	int inits;
-	_Atomic uint64_t name;
 };
 
 static void init_object(struct gdri_slot *slot)
@@ -58,34 +56,6 @@ static void names_and_generations(void)
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
 	ck_assert_ptr_eq(gdri_slots_find(&table, next), again);
 	ck_assert_int_eq(((struct object *)again)->inits, 1);
-}
-
-static void invented_names(void)
-{
-	struct gdri_slot *a = new_in(&table);
-	uint64_t name = gdri_slot_publish(a);
-	unsigned long long state = 7;
-	uint64_t wrong[] = { 0,
-			     1,
-			     ~0ULL,
-			     name & 0xffffffff,
-			     name & ~0xffffffffULL,
-			     name + (1ULL << 32),
-			     name + (2ULL << 32),
-			     name ^ 1ULL << 63,
-			     name + GDRI_SLOTS_PER_CHUNK,
-			     (name & ~0xffffffffULL) | GDRI_SLOTS_PER_CHUNK * GDRI_SLOTS_CHUNKS,
-			     (name & ~0xffffffffULL) | 0xffffffff };
-
-	for (size_t i = 0; i < COUNT(wrong); i++)
-		ck_assert_ptr_null(gdri_slots_find(&table, wrong[i]));
-	for (int i = 0; i < 100000; i++) {
-		uint64_t w = unit_random(&state);
-
-		if (w != name)
-			ck_assert_ptr_null(gdri_slots_find(&table, w));
-	}
-	ck_assert_ptr_eq(gdri_slots_find(&table, name), a);
 }
 
 /* Several chunks: every object its own, found by its own name only; none lost on the way back. */
@@ -187,63 +157,6 @@ static void no_name_comes_back(void)
 	ck_assert_uint_eq(old.count, 2 * GDRI_SLOTS_PER_CHUNK);
 }
 
-/* Finders run while others publish, retire and free: what is found has had that name. */
-static _Atomic uint64_t shown;
-static atomic_bool stop;
-static atomic_ulong found, wrong_found;
-
-static void *finder(void *arg)
-{
-	(void)arg;
-	while (!atomic_load(&stop)) {
-		uint64_t name = atomic_load(&shown);
-		struct object *o = (struct object *)gdri_slots_find(&table, name);
-
-		if (!o)
-			continue;
-		atomic_fetch_add(&found, 1);
-		/* The name can only have moved on since. */
-		if (atomic_load(&o->name) < name)
-			atomic_fetch_add(&wrong_found, 1);
-	}
-	return NULL;
-}
-
-static void *maker(void *arg)
-{
-	long rounds = unit_quick() ? 5000 : 50000;
-
-	(void)arg;
-	for (long i = 0; i < rounds; i++) {
-		struct object *o = (struct object *)new_in(&table);
-		uint64_t name = (uint64_t)(atomic_load(&o->slot.generation) + 1) << 32 |
-				(o->slot.index + 1);
-
-		atomic_store(&o->name, name);
-		if (gdri_slot_publish(&o->slot) != name)
-			atomic_fetch_add(&wrong_found, 1);
-		atomic_store(&shown, name);
-		gdri_slot_retire(&o->slot);
-		gdri_slots_free(&table, &o->slot);
-	}
-	return NULL;
-}
-
-static void find_while_freed(void)
-{
-	pthread_t t[4];
-
-	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&t[i], NULL, i < 2 ? finder : maker, NULL), 0);
-	pthread_join(t[2], NULL);
-	pthread_join(t[3], NULL);
-	atomic_store(&stop, true);
-	pthread_join(t[0], NULL);
-	pthread_join(t[1], NULL);
-	ck_assert_uint_eq(atomic_load(&wrong_found), 0);
-	ck_assert_ptr_null(gdri_slots_find(&table, atomic_load(&shown)));
-}
-
 static atomic_int made;
 
 static void *makes(void *arg)
@@ -267,14 +180,12 @@ static void waits_for_the_lock(void)
 
 static const struct unit_test tests[] = {
 	{ "names and generations", names_and_generations, NULL },
-	{ "invented names find nothing", invented_names, NULL },
 	{ "many objects", many, NULL },
 	{ "no memory for a chunk", no_memory, NULL },
 	{ "a full table", full_table, NULL },
 	{ "after a fork", after_fork, NULL },
 	{ "no name comes back", no_name_comes_back, NULL },
 	{ "waits for the lock", waits_for_the_lock, NULL },
-	{ "finding while others free", find_while_freed, NULL },
 };
 
 static void enter(void)
