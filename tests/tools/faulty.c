@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded under gdrcopy_sanity, it plants one fault of a library or system: a test must find it.
- * FAULT names it: write, read (a wrong byte), dontfork (a child inherits the mapping), leak (a
- * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), flag
- * (revocation is hidden), child (a child's copies are served), open (a process gets one context),
- * crash, hang.
+ * Preloaded under a tool, it plants one fault of a library or system: the tool must notice. FAULT names
+ * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
+ * writes the byte behind its range), error (writes fail), drop (barcopy_put32() stores nothing),
+ * dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
+ * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
+ * served), open (a process gets one context), crash, hang.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,13 +34,23 @@ static int fault_is(const char *name)
 		memcpy(&real, &next_, sizeof(next_));  \
 	}
 
+static size_t the_byte(void)
+{
+	const char *set = getenv("BYTE");
+
+	return set ? strtoul(set, NULL, 0) : 5;
+}
+
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
 {
 	REAL(gdr_copy_to_mapping)
-	int rc = real(handle, map_d_ptr, h_ptr, size);
+	volatile unsigned char *at = map_d_ptr;
+	int rc = fault_is("error") ? EINVAL : real(handle, map_d_ptr, h_ptr, size);
 
-	if (!rc && size > 5 && fault_is("write"))
-		((volatile unsigned char *)map_d_ptr)[5] ^= 1;
+	if (!rc && the_byte() < size && fault_is("write"))
+		at[the_byte()] = (unsigned char)~((const unsigned char *)h_ptr)[the_byte()];
+	if (!rc && fault_is("outside"))
+		at[size] = 0, at[size] = 255;
 	return rc == EACCES && fault_is("child") ? 0 : rc;
 }
 
@@ -48,9 +59,15 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 	REAL(gdr_copy_from_mapping)
 	int rc = real(handle, h_ptr, map_d_ptr, size);
 
-	if (!rc && size > 5 && fault_is("read"))
-		((unsigned char *)h_ptr)[5] ^= 1;
+	if (!rc && the_byte() < size && fault_is("read"))
+		((unsigned char *)h_ptr)[the_byte()] ^= 255;
 	return rc == EACCES && fault_is("child") ? 0 : rc;
+}
+
+int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
+{
+	REAL(barcopy_put32)
+	return fault_is("drop") ? 0 : real(handle, map_ptr, value);
 }
 
 gdr_t barcopy_open(unsigned int flags)

@@ -488,39 +488,39 @@ ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 export ASAN_OPTIONS
 cc=${CC:-cc}
 # shellcheck disable=SC2086 # CC may be several words
-if $cc -shared -fPIC -O1 -I"$root/include" -o "$tmp/corrupt.so" "$here/corrupt.c" -ldl \
+if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$here/faulty.c" -ldl \
 	>"$out" 2>"$err"; then
-	export LD_PRELOAD="$tmp/corrupt.so"
+	export LD_PRELOAD="$tmp/faulty.so"
 	for t in copybw copylat; do
 		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
-			interposer alone|CORRUPT=none||0|all data verified
-			wrong byte read|CORRUPT=from CORRUPT_BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
-			a copy that fails|CORRUPT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
-			wrong byte written|CORRUPT=to CORRUPT_BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			interposer alone|FAULT=none||0|all data verified
+			wrong byte read|FAULT=read BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			a copy that fails|FAULT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
+			wrong byte written|FAULT=write BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
 		END
 		check "$t: wrong byte written: not called verified" env LD_PRELOAD= sh -c "! grep -q verified '$out'"
 		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
-			wrong byte, --json|CORRUPT=to|--json|1|"verified": false
+			wrong byte, --json|FAULT=write BYTE=0|--json|1|"verified": false
 		END
 		if command -v python3 >/dev/null 2>&1; then
 			check "$t: wrong byte, --json: valid" env LD_PRELOAD= python3 -m json.tool "$out" "$tmp/json"
 		fi
 	done
 	rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
-		the offset printed is that in the buffer|CORRUPT=to CORRUPT_BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
-		a byte outside the range|CORRUPT=to-outside|-c 64|1||write.*wrong byte at offset 64 
+		the offset printed is that in the buffer|FAULT=write BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
+		a byte outside the range|FAULT=outside|-c 64|1||write.*wrong byte at offset 64 
 	END
 	rows gdrcopy_pplat --sim "$sim" -t 3 -u 60 <<-'END'
-		wrong byte written|CORRUPT=to CORRUPT_BYTE=40|-s 64|1||answer: wrong byte at offset 4[0-3] 
-		wrong byte read|CORRUPT=from CORRUPT_BYTE=40|-s 64|1||answer: wrong byte at offset 40 
-		-m 1: wrong byte read|CORRUPT=from CORRUPT_BYTE=40|-s 64 -m 1|1||data: wrong byte at offset 40 
-		wrong byte, --json|CORRUPT=from|-s 64 --json|1|"verified": false
-		-m 1: a ping that is lost|CORRUPT=drop|-u 1 -m 1 -B 2 -s 64|1||round 2: no answer from the GPU within 1 s
-		a ping that is lost|CORRUPT=drop|-u 1|1||round 1: no answer from the GPU within 1 s
+		wrong byte written|FAULT=write BYTE=40|-s 64|1||answer: wrong byte at offset 4[0-3] 
+		wrong byte read|FAULT=read BYTE=40|-s 64|1||answer: wrong byte at offset 40 
+		-m 1: wrong byte read|FAULT=read BYTE=40|-s 64 -m 1|1||data: wrong byte at offset 40 
+		wrong byte, --json|FAULT=read|-s 64 --json|1|"verified": false
+		-m 1: a ping that is lost|FAULT=drop|-u 1 -m 1 -B 2 -s 64|1||round 2: no answer from the GPU within 1 s
+		a ping that is lost|FAULT=drop|-u 1|1||round 1: no answer from the GPU within 1 s
 	END
 	rows gdrcopy_apiperf --sim "$sim" -n 3 -s 64K <<-'END'
-		wrong byte written|CORRUPT=to||1||wrong byte at offset 0 
-		a store that is lost|CORRUPT=drop||1||wrong word at offset 0: expected 0x00000001
+		wrong byte written|FAULT=write BYTE=0||1||wrong byte at offset 0 
+		a store that is lost|FAULT=drop||1||wrong word at offset 0: expected 0x00000001
 	END
 	unset LD_PRELOAD
 else
