@@ -129,17 +129,3 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 	*bytes = sim.gpu[dev].mem_bytes;
 	return CUDA_SUCCESS;
 }
-
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
-{
-	CUdevice dev;
-
-	SIM_ENTER(SIM_NEED_CONTEXT);
-	if (!free_bytes || !total_bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	sim_dmabuf_sweep();
-	dev = sim_ctx()->dev;
-	*total_bytes = sim.gpu[dev].mem_bytes;
-	*free_bytes = sim.gpu[dev].mem_bytes - sim.used_bytes[dev];
-	return CUDA_SUCCESS;
-}

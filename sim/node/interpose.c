@@ -156,8 +156,6 @@ EXPORT int access(const char *path, int how)
 	int err;
 
 	libc_calls();
-	if (rm_is_path(path))
-		return rm_access(path, how);
 	if (!is_node_path(path))
 		return next.access(path, how);
 	err = node_presence();

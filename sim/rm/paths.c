@@ -79,36 +79,13 @@ static int open_node(int minor, int flags)
 	return err ? -1 : fd;
 }
 
-static int gpu_text(const char *path, char *text, size_t size)
-{
-	for (int i = 0; i < rm_gpu_count(); i++) {
-		char name[64];
-		struct rm_gpu gpu;
-
-		rm_gpu(i, &gpu);
-		snprintf(name, sizeof(name), "gpus/%04x:%02x:%02x.0/information",
-			 (unsigned int)gpu.sim.pci_domain, (unsigned int)gpu.sim.pci_bus,
-			 (unsigned int)gpu.sim.pci_device);
-		if (strcmp(path, name) != 0)
-			continue;
-		return snprintf(text, size,
-				"Model: \t\t %s\nIRQ:   \t\t 100\nBus Type: \t PCIe\n"
-				"Bus Location: \t %.12s\nDevice Minor: \t %u\n"
-				"GPU Excluded:\t No\n",
-				gpu.sim.name, name + 5, gpu.minor);
-	}
-	return 0;
-}
-
 /* The text of a file of /proc/driver/nvidia; its length, 0: no such file. */
 static int proc_text(const char *path, char *text, size_t size)
 {
 	char version[64];
 
-	if (rm_node_presence() == ENOENT)
+	if (rm_node_presence() == ENOENT || strcmp(path, "version") != 0)
 		return 0;
-	if (strcmp(path, "version") != 0)
-		return gpu_text(path, text, size);
 	rm_version_text(version, sizeof(version));
 	return snprintf(text, size,
 			"NVRM version: NVIDIA UNIX %s  %s  Release Build\n"
@@ -152,18 +129,6 @@ static int presence(const char *path)
 	if (minor >= 0)
 		return node_presence_of(minor);
 	return proc_text(path + strlen(PROC), text, sizeof(text)) ? 0 : ENOENT;
-}
-
-int rm_access(const char *path, int how)
-{
-	int err = presence(path);
-
-	if (err == EACCES && how == F_OK)
-		err = 0;
-	if (!err && ((how & X_OK) || ((how & W_OK) && minor_of(path) < 0)))
-		err = EACCES;
-	errno = err;
-	return err ? -1 : 0;
 }
 
 static void fill_stat(struct stat *st, int minor)

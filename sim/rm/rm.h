@@ -198,7 +198,6 @@ void rm_vma_stale(void); /* counts one of gdrsim_rm_stale() */
 /* The system calls, for the interposer. Without the lock. */
 bool rm_is_path(const char *path);
 int rm_open(const char *path, int flags); /* a node, or a file of /proc/driver/nvidia */
-int rm_access(const char *path, int how);
 int rm_stat(const char *path, struct stat *st);
 void rm_fstat(int file, struct stat *st);
 int rm_ioctl(int file, int fd, unsigned long request, void *arg);
