@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The part of CUDA's driver API that barcopy uses, declared by us so that no CUDA toolkit is
- * needed to build. Names, values and layouts are those of libcuda.so.1; functions carry the name
- * that the library exports (with its _v2). Nothing links against these: the library and the tools
- * look them up at run time (`__typeof__(&cuInit)` gives the pointer's type), and the stand-in in
- * sim defines them.
+ * What barcopy uses of CUDA's driver API, declared by us so that no CUDA toolkit is needed to
+ * build. All is as libcuda.so.1 has it, functions by their exported names (with _v2). Nothing links
+ * against these: library and tools look them up at run time; the stand-in in sim defines them.
  */
 #ifndef GDRI_ABI_CUDA_H
 #define GDRI_ABI_CUDA_H
@@ -67,10 +65,7 @@ typedef enum CUresult_enum {
 	CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
-typedef enum CUmemorytype_enum {
-	CU_MEMORYTYPE_HOST = 1,
-	CU_MEMORYTYPE_DEVICE = 2
-} CUmemorytype;
+typedef enum CUmemorytype_enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 } CUmemorytype;
 
 typedef enum CUpointer_attribute_enum {
 	CU_POINTER_ATTRIBUTE_CONTEXT = 1, /* CUcontext */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The interface of /dev/gdrdrv as this library uses it: our own declaration of the ioctls that
- * installed drivers of level 2.0 to 2.6 serve, and of those that barcopy's driver adds (from number
- * 16 on).
+ * The interface of /dev/gdrdrv as this library uses it, declared by us: the ioctls that installed
+ * drivers of level 2.0 to 2.6 serve, and those that barcopy's driver adds (from number 16 on).
  *
  * Several numbers carry the size of a pointer where the size of the struct belongs. That is the
  * interface: they are declared with a 64-bit integer. 32-bit programs are not served.

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The part of NVML that barcopy uses, declared by us so that nothing of NVIDIA's is needed to
- * build. Names, values and layouts are those of libnvidia-ml.so.1, which is looked up at run time.
- */
+/* What barcopy uses of NVML, as libnvidia-ml.so.1 has it, which is looked up at run time. */
 #ifndef GDRI_ABI_NVML_H
 #define GDRI_ABI_NVML_H
 

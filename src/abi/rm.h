@@ -203,10 +203,7 @@ struct rm_export_info_515 { /* before 545 */
 
 /* ---- mappings: on /dev/nvidiactl ------------------------------------------------------------- */
 
-/*
- * NVOS33 with a descriptor of the GPU's node, which then allows one mmap() of that length at offset
- * 0.
- */
+/* NVOS33 with a descriptor of the GPU's node, which then allows one mmap() of that length at 0. */
 struct rm_map {
 	rm_handle client, device, object;
 	uint64_t offset, length;
