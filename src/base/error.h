@@ -24,10 +24,7 @@ void gdri_error_say(const char *text) __attribute__((cold));
 const char *gdri_error_text(void); /* recorded last in this thread, or "" */
 void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */
 
-/*
- * Log messages go to stderr if GDRCOPY_ENABLE_LOGGING is set, from the level GDRCOPY_LOG_LEVEL up
- * (1 debug to 4 error, the default). Copies log nothing.
- */
+/* To stderr if GDRCOPY_ENABLE_LOGGING is set, from GDRCOPY_LOG_LEVEL (default: error) up. */
 enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
 /* Costs one relaxed load where nothing is logged. */
 void gdri_log(enum gdri_log_level level, const char *fmt, ...)

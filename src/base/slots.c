@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 
-/* Called with the table's lock held. */
 static int add_chunk_locked(struct gdri_slots *table)
 {
 	uint32_t first = atomic_load_explicit(&table->count, memory_order_relaxed);

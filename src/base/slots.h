@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Tables of objects that are named by index and generation. An object's memory is never given back,
- * so a stale or invented name is looked up without a lock and without a crash: the generation
- * differs.
+ * so a stale or invented name is looked up without a lock or a crash: the generation differs.
  *
  * A name is (generation << 32) | (index + 1). Generations of live objects are odd, so 0 is no name.
  * An index is reused after its object was freed, but for at most 2^31 names: none comes back.
@@ -61,10 +60,7 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
-/*
- * Defines a table, whose lock a forked child makes anew; the parent's live objects stay taken.
- * SCOPE is static or empty.
- */
+/* Defines a table (SCOPE: static or none). A forked child makes its lock anew, and no more. */
 #define GDRI_SLOTS(SCOPE, name)                         \
 	SCOPE struct gdri_slots name;                   \
 	static void name##_anew(void)                   \
