@@ -69,10 +69,8 @@ enum gdri_cache_kill { GDRI_KILL_IDLE, GDRI_KILL_ANY };
 
 /*
  * A hit that does not ask CUDA reads two cache lines that other regions' hits do not: the slot of
- * its page in the table, which 8 neighbouring pages share, and then the first line of its entry,
- * which is also all that its put reads. Fewer cannot be: the entry has the count of its users. So a
- * hit among 10,000 regions takes up to two misses of the CPU's caches more than one among a few
- * (dev/cachebench measures both).
+ * its page in the table, which 8 neighbouring pages share, and the first line of its entry, which
+ * is also all that its put reads. dev/cachebench measures what that takes among many regions.
  */
 struct gdri_entry {
 	struct gdri_slot slot;

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The entry points for copies and their options (vectors: copyv.c). A copy finds the window of its
- * handle without a lock, validates the range, and calls src/copy. The path is short: it neither
- * logs nor allocates, nor tests whether it is counted.
- */
+/* The entry points for copies and their options. A copy takes no lock and logs nothing. */
 #include "base/inside.h"
 #include "base/struct_size.h"
 #include "calls/calls.h"

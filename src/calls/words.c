@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The entry points for words, lines, waits and fences, on the path of copies.c. Stores do not test
- * whether they are counted; gets and waits, which cost a round trip of the link, do.
- */
+/* The entry points for words, lines, waits and fences, on the path of copies.c. */
 #include "calls/calls.h"
 
 #include <inttypes.h>
