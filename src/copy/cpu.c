@@ -117,9 +117,8 @@ uint32_t gdri_x86_features(const struct gdri_x86_id *id)
 		{ 7, id->leaf7_ecx, 27, GDRI_CPU_MOVDIRI, true },
 		{ 7, id->leaf7_ecx, 28, GDRI_CPU_MOVDIR64B, true },
 		/*
-		 * VBMI2. The first CPUs with AVX-512 (Skylake to Cooper Lake) lower the clock, and
-		 * stop for 10 us, when 64-byte registers are used. Ice Lake, Zen 4 and later have
-		 * it.
+		 * VBMI2, which Ice Lake, Zen 4 and later have. Older CPUs with AVX-512 (Skylake to
+		 * Cooper Lake) lower the clock, and stop for 10 us, when 64-byte registers are used.
 		 */
 		{ 7, id->leaf7_ecx, 6, GDRI_CPU_AVX512_WIDE, HAS(id->leaf7_ebx, 1u << 16) && zmm },
 	};

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The inside of the copies: implementations, plans, and how a plan is made. For src/copy, its tests
- * and the benchmarks (dev/impls); the rest of the library needs copy.h only.
- */
+/* The inside of the copies: for src/copy, its tests and dev/impls. Others need copy.h only. */
 #ifndef GDRI_COPY_IMPL_H
 #define GDRI_COPY_IMPL_H
 

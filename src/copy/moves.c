@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The functions of the implementations: the portable one, then the vector ones, by loop.h once for
- * each instruction set, which LOOP_TARGET allows in these functions alone.
- */
+/* The implementations' functions: the portable ones, and those that loop.h defines. */
 #include "impl.h"
 #include "word.h"
 
