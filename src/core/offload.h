@@ -8,10 +8,7 @@
 
 struct gdri_offload;
 
-/*
- * *offload is NULL where the options ask for nothing. The pin is the region's, or shows a part of
- * it; both outlive the offload. 0 or -errno.
- */
+/* 0 or -errno; *offload: NULL where nothing is asked for. Region and pin outlive the offload. */
 int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
 		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
 

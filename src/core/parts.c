@@ -30,9 +30,8 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 }
 
 /*
- * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed by the
- * alignment of allocations, in at most 512 steps: a GPU page of a hole is an error, and so is one
- * at the end.
+ * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed in at most
+ * 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {

@@ -55,10 +55,7 @@ bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, si
 bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
-/*
- * For region.c. Notes every allocation in [low, high): 0 or -errno; none is no failure. *m
- * describes an address of the range, or is all zeroes.
- */
+/* Notes all allocations in [low, high). *m describes a byte of it, or is zero. 0 or -errno. */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m);
 /* verified: since the pin. Otherwise each part is compared by its ID: it may have been freed. */
 void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified);

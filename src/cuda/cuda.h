@@ -146,10 +146,7 @@ struct gdri_cuda_pages {
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
 
-/*
- * False after an error that ended the context, or a reset of its device: no work runs in it. Any
- * other answer of CUDA gives true. Breaks no stream capture.
- */
+/* False: an error or a reset of its device ended it, and no work runs. Breaks no capture. */
 bool gdri_cuda_context_works(void *context);
 
 /* ---- the GPU's copy engine ------------------------------------------------------------------- */

@@ -67,10 +67,7 @@ int gdri_cuda_find_device(int ordinal, CUdevice *dev);
 /* A boolean attribute; false if this driver does not know it. */
 bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
 
-/*
- * A scope of calls in an allocation's context. The thread's capture mode is relaxed in it, so that
- * calls that synchronise do not break a stream capture of the caller's.
- */
+/* Calls in an allocation's context; capture mode is relaxed: synchronising breaks no capture. */
 struct gdri_cuda_scope {
 	CUstreamCaptureMode mode;
 	bool mode_changed;
