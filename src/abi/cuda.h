@@ -221,7 +221,6 @@ CUresult cuCtxGetFlags(unsigned int *flags);
 CUresult cuCtxSynchronize(void);
 
 /* memory */
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size);
 CUresult cuMemFree_v2(CUdeviceptr ptr);
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags);
