@@ -75,7 +75,7 @@ static void in_child(void)
 	for (; count; count--)
 		if (is_same(owned[count - 1], identify(owned[count - 1].fd)))
 			close(owned[count - 1].fd);
-	/* Where the kernel does not know MADV_WIPEONFORK. */
+	/* Kernels before 4.14 do not know MADV_WIPEONFORK. */
 	if (page)
 		atomic_store_explicit(page, 0, memory_order_relaxed);
 	gdri_fork_release();
@@ -94,7 +94,6 @@ static int make_page_locked(void)
 		munmap(p, size);
 		return -ENOMEM;
 	}
-	/* Kernels before 4.14 refuse it: then in_child() empties the page. */
 	(void)madvise(p, size, MADV_WIPEONFORK);
 	page = p;
 	atomic_store_explicit(&gdri_process_page, page, memory_order_release);
