@@ -198,7 +198,6 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 	s->regions_in_use = users.regions;
 }
 
-/* Takes it off its context's list and adds its hits to the context's counters. */
 static void unlink_cache(struct gdri_cache *cache)
 {
 	pthread_mutex_lock(&cache->ctx->lock);

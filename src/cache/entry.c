@@ -158,7 +158,6 @@ void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e, bo
 	cache->bytes_detached += one * gdri_entry_bytes(e);
 }
 
-/* Takes it off the list. False: it is off it. */
 static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->listed)

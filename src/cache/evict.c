@@ -20,7 +20,6 @@ bool gdri_may_fit(int device, uint64_t bytes)
 	return fits;
 }
 
-/* Evicts an entry; false: it is in use. */
 static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE))

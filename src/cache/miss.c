@@ -195,7 +195,6 @@ static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 	e->cpu = gdri_region_pointer(r, start);
 }
 
-/* Makes the handle of a cache's entry, with the cache's copy options. */
 static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;

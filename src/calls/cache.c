@@ -26,7 +26,6 @@ static int hold(barcopy_cache_t c, struct gdri_cache *cache, struct gdri_ctx **c
 	return refuse(c);
 }
 
-/* Finds the cache and holds its context. */
 static int enter(barcopy_cache_t c, struct gdri_cache **cache, struct gdri_ctx **ctx)
 {
 	*cache = find(c);

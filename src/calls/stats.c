@@ -14,7 +14,6 @@ void gdri_stats_init(void)
 	gdri_copies_counted = gdri_env_true("GDRCOPY_STATS");
 }
 
-/* The counters are in the order of the fields from pins on. */
 _Static_assert(offsetof(barcopy_stats_t, waits) - offsetof(barcopy_stats_t, copies_to) ==
 			       (GDRI_COUNT_WAIT - GDRI_COUNT_COPIES_TO) * sizeof(uint64_t) &&
 		       offsetof(barcopy_stats_t, copies_to) - offsetof(barcopy_stats_t, pins) ==
