@@ -59,26 +59,29 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 	return gdri_ctx_leave(ctx, rc);
 }
 
-int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_region_t *region)
+static inline __attribute__((always_inline)) int get(barcopy_cache_t c, uint64_t addr, size_t size,
+						     barcopy_region_t *region)
 {
 	struct gdri_cache *cache = find(c);
 	struct gdri_entry *e;
 	int rc;
 
-	if (__builtin_expect(!cache || !region, 0))
-		return gdri_out(cache ? gdri_null("region") : refuse(c));
+	if (__builtin_expect(!cache, 0))
+		return refuse(c);
+	if (!region)
+		return gdri_null("region");
 	e = gdri_cache_hit(cache, addr, size);
 	if (__builtin_expect(!!e, 1)) {
 		/* Beside gdr_close() it may be a later cache's of the same slot. */
 		if (__builtin_expect(!gdri_slot_is(&cache->slot, (uintptr_t)c), 0)) {
 			(void)gdri_cache_unuse(cache, e);
-			return gdri_out(refuse(c));
+			return refuse(c);
 		}
 		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
 	} else {
 		rc = miss(c, cache, addr, size, &e);
 		if (rc)
-			return gdri_out(rc);
+			return rc;
 	}
 	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - gdri_entry_start(e));
 	region->device_ptr = addr;
@@ -88,22 +91,33 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	return 0;
 }
 
-int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
+int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_region_t *region)
+{
+	return gdri_out(get(c, addr, size, region));
+}
+
+static inline __attribute__((always_inline)) int put(barcopy_cache_t c, barcopy_region_t *region)
 {
 	struct gdri_cache *cache = find(c);
 	struct gdri_entry *e;
 	int rc;
 
-	if (__builtin_expect(!cache || !region, 0))
-		return gdri_out(cache ? gdri_null("region") : refuse(c));
+	if (__builtin_expect(!cache, 0))
+		return refuse(c);
+	if (!region)
+		return gdri_null("region");
 	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, region->entry);
-	if (e && e->cache == cache)
-		rc = gdri_cache_unuse(cache, e);
-	else
-		rc = gdri_fail(EINVAL, "not a region of this cache, or put already");
+	if (!e || e->cache != cache)
+		return gdri_fail(EINVAL, "not a region of this cache, or put already");
+	rc = gdri_cache_unuse(cache, e);
 	if (!rc)
 		memset(region, 0, sizeof(*region));
-	return gdri_out(rc);
+	return rc;
+}
+
+int barcopy_cache_put(barcopy_cache_t c, barcopy_region_t *region)
+{
+	return gdri_out(put(c, region));
 }
 
 int barcopy_cache_invalidate(barcopy_cache_t c, uint64_t addr, size_t size)
