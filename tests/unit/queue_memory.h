@@ -456,6 +456,8 @@ static void gate_lock(pthread_mutex_t *gate)
 
 static void gate_unlock(pthread_mutex_t *gate)
 {
+	if (!*(int *)(void *)gate && m.fault != NO_GATE)
+		wrong("a gate is opened that was not closed");
 	know_gates(true);
 	*(int *)(void *)gate = 0;
 	maybe();

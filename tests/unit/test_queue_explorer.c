@@ -12,7 +12,7 @@ static struct {
 	uint64_t messages;
 	enum how how;
 	bool ordered, relaunch;
-	uint64_t received;
+	uint64_t received, kernels;
 	struct {
 		uint64_t kernel; /* which one answered a message */
 		unsigned int flags; /* how */
@@ -44,11 +44,19 @@ static void check_bulk(uint64_t word, uint64_t n, unsigned int flags)
 static bool serve_buffer(barcopy_warp_t *q, unsigned int flags)
 {
 	uint8_t want[BARCOPY_QUEUE_MESSAGE_MAX], *got = (uint8_t *)run.shared;
-	unsigned int size = barcopy_warp_receive(q, run.shared, flags);
-	uint64_t n = run.shared[0];
+	bool waits = run.shared[0] & 1;
+	unsigned int size;
+	uint64_t n;
+	int rc;
 
-	if (!size)
+	do
+		rc = waits ? (int)barcopy_warp_receive(q, run.shared, flags)
+			   : barcopy_warp_try_receive(q, run.shared, flags);
+	while (!rc && !waits);
+	if (rc <= 0)
 		return false;
+	size = (unsigned int)rc;
+	n = run.shared[0];
 	check_bulk(IN + n % IN_WORDS, n, flags);
 	fill(want, n, 0);
 	if (size != size_of(n) || memcmp(got, want, size))
@@ -97,6 +105,7 @@ static void lane(void)
 	for (unsigned int round = 0; more; round++) {
 		if (!barcopy_warp_begin(&q, m.q[0].view))
 			wrong("a kernel was refused");
+		run.kernels = q.begun;
 		for (unsigned int k = 0; more && (!run.relaunch || k < 1 + round % 37); k++) {
 			unsigned int flags = run.ordered && k % 3 ? BARCOPY_WARP_ORDERED : 0;
 
@@ -155,7 +164,10 @@ static void receiver(void)
 	}
 	if (run.received != run.messages)
 		wrong("a message was lost");
-	if (!withdraw(m.q) || oldest(0, AT_OWNER))
+	/* a kernel may have begun behind the stop */
+	while (!m.done[0] || host_load(addr_of(0, AT_ENDED)) < run.kernels)
+		yield();
+	if (!withdraw(m.q))
 		wrong("the queue is not free after its last kernel");
 	m.destroyed[0] = true;
 }
