@@ -44,16 +44,26 @@ exes_install: tools
 		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
+# The tools' pages are their --help, where python3 is installed; MAN_FROM is a build whose tools run here.
+MAN_FROM ?= $(O)
+TOOL_PAGES := $(if $(shell command -v $(PYTHON)),$(patsubst $(O)/%,$(O)/man/%.1,$(TOOLS)))
+all install-man: $(TOOL_PAGES)
+$(TOOL_PAGES): $(O)/man/%.1: $(O)/% packaging/man/from-help.py
+	$(call say,MAN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)LD_LIBRARY_PATH=$(MAN_FROM) $(PYTHON) -B packaging/man/from-help.py $(MAN_FROM)/$* >$@.part 2>/dev/null && \
+		mv -f $@.part $@ || { rm -f $@.part; echo "$* does not run here: no manual page (MAN_FROM=)" >&2; }
+
 # NAME.SECTION=PAGE: the other names of a page, which are in its NAME section.
 MAN_PAGES := $(wildcard packaging/man/*.[1-9])
-MAN_LINKS = $(foreach t,$(PLAIN_NAMES),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
+MAN_LINKS = $(foreach t,$(if $(TOOL_PAGES),$(PLAIN_NAMES)),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
 	FNR == 1 { page = FILENAME; sub(/.*\//, "", page); section = page; sub(/.*\./, "", section) } \
 	$$1 == ".Sh" { named = $$2 == "NAME" } \
 	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES))
 
 install-man:
-	$(INSTALL) -d $(addprefix $(DESTDIR)$(mandir)/man,$(sort $(patsubst .%,%,$(suffix $(MAN_PAGES)))))
-	for p in $(MAN_PAGES); do \
+	$(INSTALL) -d $(addprefix $(DESTDIR)$(mandir)/man,1 $(sort $(patsubst .%,%,$(suffix $(MAN_PAGES)))))
+	for p in $(MAN_PAGES) $(TOOL_PAGES); do [ -e $$p ] || continue; \
 		$(INSTALL) -m 644 $$p $(DESTDIR)$(mandir)/man$${p##*.}/ || exit 1; done
 	for l in $(MAN_LINKS); do \
 		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
@@ -95,7 +105,7 @@ uninstall:
 	for d in $(cmakedir) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
 		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(TOOLS)))
-	for p in $(MAN_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
+	for p in $(MAN_PAGES) $(TOOL_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
 
 # ---- driver and Python module ----

@@ -34,11 +34,7 @@ check-packages:
 
 # ---- committed files that are made from the code ----
 
-.PHONY: refresh-pages refresh-abi
-# The tools' manual pages, from their --help.
-refresh-pages: all
-	@for t in $(notdir $(TOOLS)); do packaging/man/from-help.py $(O)/$$t >packaging/man/$$t.1 || exit 1; done
-
+.PHONY: refresh-abi
 # The Debian symbols file, after an addition.
 refresh-abi: lib
 	@tests/packages/abi.sh refresh '$(O)' '$(VERSION)'

@@ -4,7 +4,7 @@
 
     from-help.py TOOL >PAGE
 
-`make refresh-pages` runs it for every tool. A test compares its output with the committed pages.
+`make` runs it for every tool.
 """
 import re
 import subprocess
