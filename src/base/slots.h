@@ -60,7 +60,7 @@ void gdri_slots_free(struct gdri_slots *table, struct gdri_slot *slot);
 void gdri_slots_each(struct gdri_slots *table, void (*fn)(struct gdri_slot *slot, void *arg),
 		     void *arg);
 
-/* Defines a table (SCOPE: static or none). A forked child makes its lock anew, and no more. */
+/* Defines a table, whose lock a forked child makes anew; the parent's live objects stay taken. */
 #define GDRI_SLOTS(SCOPE, name)                         \
 	SCOPE struct gdri_slots name;                   \
 	static void name##_anew(void)                   \
