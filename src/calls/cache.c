@@ -22,8 +22,7 @@ static int hold(barcopy_cache_t c, struct gdri_cache *cache, struct gdri_ctx **c
 
 	if (rc || gdri_slot_is(&cache->slot, (uintptr_t)c))
 		return rc;
-	gdri_ctx_put(*ctx);
-	return refuse(c);
+	return gdri_ctx_put(*ctx, refuse(c));
 }
 
 static int enter(barcopy_cache_t c, struct gdri_cache **cache, struct gdri_ctx **ctx)
@@ -56,7 +55,7 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 		rc = gdri_cache_miss(cache, addr, size, e);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_ctx_put(ctx, rc);
 }
 
 static inline __attribute__((always_inline)) int get(barcopy_cache_t c, uint64_t addr, size_t size,
@@ -139,7 +138,7 @@ int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
 
 	if (!rc) {
 		gdri_cache_trim(cache, max_idle_bytes);
-		gdri_ctx_put(ctx);
+		rc = gdri_ctx_put(ctx, 0);
 	}
 	return gdri_out(rc);
 }
@@ -158,7 +157,7 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 		rc = gdri_fail(EINVAL, "unknown validity %u", o.validity);
 	rc = rc		 ?: gdri_check_flags(o.flags, BARCOPY_CACHE_NO_SYNC_MEMOPS, "a cache")
 		 ?: gdri_ctx_get(g, &ctx);
-	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_cache_create(ctx, &o, cache)));
+	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_cache_create(ctx, &o, cache)));
 }
 
 int barcopy_cache_destroy(barcopy_cache_t c)
@@ -167,7 +166,7 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 	struct gdri_ctx *ctx;
 	int rc = enter(c, &cache, &ctx);
 
-	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_cache_destroy(cache, (uintptr_t)c)));
+	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_cache_destroy(cache, (uintptr_t)c)));
 }
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
@@ -179,8 +178,8 @@ int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)
 
 	if (!rc) {
 		gdri_cache_stats(cache, &now);
-		rc = gdri_ctx_leave(ctx,
-				    gdri_struct_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
+		rc = gdri_ctx_put(ctx,
+				  gdri_struct_out(&now, sizeof(now), FIRST_CACHE_STATS, stats));
 	}
 	return gdri_out(rc);
 }

@@ -24,13 +24,6 @@ static inline int gdri_check_flags(uint32_t flags, int known, const char *call)
 		       : 0;
 }
 
-/* Drops the reference that gdri_ctx_get() took; returns rc. */
-static inline int gdri_ctx_leave(struct gdri_ctx *ctx, int rc)
-{
-	gdri_ctx_put(ctx);
-	return rc;
-}
-
 /* The first published sizes of the structs that grow at their end (base/struct_size.h). */
 enum {
 	FIRST_COPY_OPTIONS = 32,

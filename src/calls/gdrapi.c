@@ -81,8 +81,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor)
 	int rc = major && minor ? gdri_ctx_get(g, &ctx) : gdri_null("major or minor");
 
 	if (!rc)
-		rc = gdri_ctx_leave(ctx,
-				    gdri_backends_driver_version(&ctx->backends, major, minor));
+		rc = gdri_ctx_put(ctx, gdri_backends_driver_version(&ctx->backends, major, minor));
 	return gdri_out(rc);
 }
 
@@ -99,7 +98,7 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 		rc = gdri_ctx_get(g, &ctx);
 	if (!rc) {
 		*v = gdri_backends_attribute(&ctx->backends, attr);
-		gdri_ctx_put(ctx);
+		rc = gdri_ctx_put(ctx, 0);
 	}
 	return gdri_out(rc);
 }
@@ -114,7 +113,7 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 	do
 		rc = gdri_handle_pin(ctx, request, out);
 	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
-	return gdri_ctx_leave(ctx, rc);
+	return gdri_ctx_put(ctx, rc);
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
@@ -227,7 +226,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		do
 			rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
 		while (gdri_caches_give_way(ctx, rc, device, size));
-		gdri_ctx_put(ctx);
+		rc = gdri_ctx_put(ctx, rc);
 	}
 	return gdri_out(rc);
 }

@@ -33,7 +33,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
 	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
 		 ((allocated || rc != -ENOMEM) && gdri_caches_give_way(ctx, rc, device, size)));
-	return gdri_out(gdri_ctx_leave(ctx, rc));
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)
@@ -90,7 +90,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size));
-	return gdri_out(gdri_ctx_leave(ctx, rc));
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
@@ -107,7 +107,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
-	return gdri_out(gdri_ctx_leave(ctx, rc));
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
 int barcopy_unmap_range(gdr_t g, gdr_mh_t handle)
@@ -150,7 +150,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd)
 		else
 			*fd = copy;
 	}
-	return gdri_out(gdri_ctx_leave(ctx, rc));
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
 /* A handle to be reported; of a cache: with the pages of its region. */
@@ -207,10 +207,9 @@ int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
 			gdri_cache_forget(r.cache, r.start, r.end);
 		if (gdri_slots_find(&gdri_handles, r.name)) {
 			handle->h = r.name;
-			gdri_ctx_put(ctx);
-			return 0;
+			return gdri_ctx_put(ctx, 0);
 		}
 	}
 	rc = gdri_fail(ENOENT, "no further range has been revoked");
-	return gdri_out(gdri_ctx_leave(ctx, rc));
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }

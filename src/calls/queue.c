@@ -25,7 +25,7 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 		rc = gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
 			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
 	rc = rc ?: gdri_ctx_get(g, &ctx);
-	return gdri_out(rc ?: gdri_ctx_leave(ctx, gdri_queue_create(ctx, device, &o, queue)));
+	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_queue_create(ctx, device, &o, queue)));
 }
 
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
@@ -143,8 +143,8 @@ int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns)
 		   : gdri_queue_refuse(queue);
 
 	if (!rc)
-		rc = gdri_ctx_leave(ctx, gdri_slot_is(&q->slot, (uintptr_t)queue)
-						 ? gdri_queue_destroy(q, timeout_ns)
-						 : gdri_queue_refuse(queue));
+		rc = gdri_ctx_put(ctx, gdri_slot_is(&q->slot, (uintptr_t)queue)
+					       ? gdri_queue_destroy(q, timeout_ns)
+					       : gdri_queue_refuse(queue));
 	return gdri_out(rc);
 }

@@ -56,7 +56,7 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 		return gdri_out(rc);
 	if (ctx) {
 		of_context(ctx, &now);
-		gdri_ctx_put(ctx);
+		gdri_ctx_put(ctx, 0);
 	} else {
 		of_process(&now);
 	}

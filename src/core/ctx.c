@@ -74,13 +74,14 @@ int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx)
 	return 0;
 }
 
-void gdri_ctx_put(struct gdri_ctx *ctx)
+int gdri_ctx_put(struct gdri_ctx *ctx, int rc)
 {
 	pthread_mutex_lock(&ctx->lock);
 	if (!--ctx->calls)
 		pthread_cond_signal(&ctx->idle);
 	pthread_mutex_unlock(&ctx->lock);
 	gdri_inside_leave();
+	return rc;
 }
 
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx)

@@ -32,7 +32,7 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g);
 
 /* Begins a call on a context, which gdri_ctx_put() ends. 0, -EINVAL, -EACCES in a forked child. */
 int gdri_ctx_get(gdr_t g, struct gdri_ctx **ctx);
-void gdri_ctx_put(struct gdri_ctx *ctx);
+int gdri_ctx_put(struct gdri_ctx *ctx, int rc); /* returns rc */
 
 /*
  * A close retires the name, and waits for calls at work (it fails as gdri_ctx_get() does); the

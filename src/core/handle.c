@@ -129,10 +129,8 @@ int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 	if (rc)
 		return rc;
 	rc = gdri_handle_lock(ctx, h, out);
-	if (rc) {
-		gdri_ctx_put(ctx);
-		return rc;
-	}
+	if (rc)
+		return gdri_ctx_put(ctx, rc);
 	is = (*out)->region->kind;
 	if (!kind || is == kind)
 		return 0;
@@ -145,8 +143,7 @@ int gdri_handle_leave(struct gdri_handle *handle, int rc)
 	struct gdri_ctx *ctx = handle->ctx;
 
 	pthread_mutex_unlock(&handle->lock);
-	gdri_ctx_put(ctx);
-	return rc;
+	return gdri_ctx_put(ctx, rc);
 }
 
 /* What a map of `size` bytes takes: whole host pages. */
@@ -271,8 +268,7 @@ int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind)
 		return rc;
 	ctx = handle->ctx;
 	rc = gdri_handle_release_locked(handle);
-	gdri_ctx_put(ctx);
-	return rc;
+	return gdri_ctx_put(ctx, rc);
 }
 
 int gdri_handles_end(struct gdri_ctx *ctx)

@@ -111,7 +111,7 @@ static gdr_mh_t fake_pin(gdr_t g)
 	region->kind = &gdri_kind_pin;
 	OK(gdri_ctx_get(g, &ctx));
 	OK(gdri_handle_new(ctx, region, 0x70000, 0x80000, &h));
-	gdri_ctx_put(ctx);
+	gdri_ctx_put(ctx, 0);
 	return h;
 }
 
@@ -399,7 +399,7 @@ static void close_waits(void)
 
 	OK(gdri_ctx_get(call.g, &ctx));
 	ctx->backends.of[0] = &fake;
-	gdri_ctx_put(ctx);
+	gdri_ctx_put(ctx, 0);
 	fake_pin(call.g);
 	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);
 	while (!atomic_load(&in_call))
@@ -472,7 +472,7 @@ static void waiting_for_a_lock(void)
 	ck_assert_int_eq(atomic_load(&unpins), 1);
 	fake_pin(contended);
 	OK(gdri_ctx_get(contended, &ctx));
-	gdri_ctx_put(ctx);
+	gdri_ctx_put(ctx, 0);
 	pthread_mutex_lock(&ctx->lock);
 	one_ends_it(&ctx->lock, races_to_close);
 	ck_assert_int_eq(atomic_load(&unpins), 2);

@@ -318,7 +318,7 @@ static int pins(gdr_t own, gdr_mh_t *h)
 	if (rc)
 		return 1;
 	rc = gdri_handle_new(ctx, &region, 0, 65536, h);
-	gdri_ctx_put(ctx);
+	gdri_ctx_put(ctx, 0);
 	return rc != 0;
 }
 

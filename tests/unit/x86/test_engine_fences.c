@@ -88,7 +88,7 @@ static gdr_mh_t handle_of(gdr_t g, uint8_t *map, gdr_mapping_type_t type)
 	region->kind = &gdri_kind_cached;
 	ck_assert_int_eq(gdri_ctx_get(g, &ctx), 0);
 	ck_assert_int_eq(gdri_handle_new(ctx, region, 0, 65536, &h), 0);
-	gdri_ctx_put(ctx);
+	gdri_ctx_put(ctx, 0);
 	handle = (struct gdri_handle *)gdri_slots_find(&gdri_handles, h.h);
 	handle->copy_start = (uintptr_t)map;
 	handle->copy_end = handle->write_end = (uintptr_t)map + 65536;
