@@ -558,7 +558,8 @@ int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy
 
 /**
  * Gives a region back, from any thread, and zeroes *region, so that a second call on it is EINVAL.
- * The last put of an invalidated region unmaps it.
+ * The last put of an invalidated region unmaps it. gdr_close() unpins a region in use, but the
+ * memory that describes it is freed by its last put, which is then EINVAL.
  * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
  */
 int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);

@@ -95,6 +95,17 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	return gdri_out(get(c, addr, size, region));
 }
 
+/* gdr_close() ends the cache, or has ended it: then the entry has no pages, and ends here. */
+static __attribute__((cold, noinline)) int put_late(barcopy_cache_t c, const barcopy_region_t *r)
+{
+	struct gdri_entry *e =
+		r ? (struct gdri_entry *)gdri_slots_find_own(&gdri_entries, r->entry) : NULL;
+
+	if (e && (!gdri_entry_size(e) || !(gdri_slot_name(&e->cache->slot) >> 32 & 1)))
+		(void)gdri_cache_unuse(e->cache, e);
+	return refuse(c);
+}
+
 static inline __attribute__((always_inline)) int put(barcopy_cache_t c, barcopy_region_t *region)
 {
 	struct gdri_cache *cache = find(c);
@@ -102,7 +113,7 @@ static inline __attribute__((always_inline)) int put(barcopy_cache_t c, barcopy_
 	int rc;
 
 	if (__builtin_expect(!cache, 0))
-		return refuse(c);
+		return put_late(c, region);
 	if (!region)
 		return gdri_null("region");
 	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, region->entry);

@@ -948,11 +948,15 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-/* A context's shared ranges end with it: the next context in its slot makes its own. */
+/*
+ * A context's shared ranges end with it: the next context in its slot makes its own. A region in
+ * use ends with it too, and the put that then fails frees its entry.
+ */
 static void ranges_of_the_next_context(void)
 {
 	for (int i = 0; i < 3 + GDRI_SLOTS_PER_CHUNK; i++) {
 		CUdeviceptr d = vmm_new(0, 1);
+		barcopy_region_t r;
 		barcopy_cache_t cache[3];
 		gdr_mh_t h;
 		void *cpu;
@@ -970,11 +974,14 @@ static void ranges_of_the_next_context(void)
 		}
 		OK(barcopy_unmap_range(g, h));
 		ck_assert_uint_eq(pinned(), 0);
+		OK(barcopy_cache_get(*cache, d, 8, &r));
 		vmm_delete(d, 1);
 		OK(gdr_close(g));
+		FAILS(EINVAL, barcopy_cache_put(*cache, &r));
 		g = open_any();
 	}
 	ck_assert_uint_eq(gdri_ranges.count, GDRI_SLOTS_PER_CHUNK);
+	ck_assert_uint_eq(gdri_entries.count, GDRI_SLOTS_PER_CHUNK);
 }
 
 static barcopy_cache_t trimmed;
