@@ -14,12 +14,10 @@
  *     avx2        1.21   2.13   7.54      411    0.154   0.186   0.336    3.65    262
  *     sse4.1      1.13   3.01   10.2      487    0.153   0.184   0.337    3.69    262
  *     sse2                                       0.155   0.188   0.338    3.70    260
- *     movdir64b                                  0.153   0.183   0.333    4.18    267
  *
  * So reads take the widest loads; writes take 64-byte stores where these cost no clock speed, else
- * 16-byte ones. MOVDIR64B is 1 to 2% ahead at 1 and 4 KiB, level at 512 B, 2 and 8 KiB, 10 to 20%
- * behind from 16 KiB on. A CPU is known by its features, not by its model number, which virtual
- * machines invent.
+ * 16-byte ones (MOVDIR64B lost: docs/results/copies.md). A CPU is known by its features, not by its
+ * model number, which virtual machines invent.
  */
 #include "impl.h"
 
