@@ -58,10 +58,8 @@ static void large(const struct gdri_copy_plan *plan, void *dst, const void *src,
 
 /*
  * AUTO's sizes, from which the engine was ahead of the mapping on several H200 and an H100, with
- * host memory in the caches and not (2026-11-22 and 23, docs/results): pageable reads cross at 6.3
- * to 7 KiB, page-locked ones at 5.8 to 6.8, writes from page-locked memory at 220 to 320. From
- * pageable memory the engine never writes faster. With synchronisations that spin (raw calls): 9 to
- * 10 KiB, 6.8 and 280; with those that sleep: 20 to 24 KiB, 19, and more than 1 MiB.
+ * host memory in the caches and not (2026-11-22 and 23; docs/performance.md has where they cross).
+ * From pageable memory the engine never writes faster.
  */
 #define KIB(n) ((size_t)(n) << 10)
 static const struct {

@@ -17,10 +17,9 @@
  * library adds 0.1 to 0.5: CUDA's answers to the kind of host memory (0.06; pageable 0.16), the
  * buffer ID (0.07), context and capture mode (0.03), and fences.
  *
- * A read of up to BLOCK bytes into pageable memory goes by a block of page-locked memory: 8 KiB in
- * 7.5 us, 64 KiB in 11.5, where CUDA's own way takes 10.8 and 18.6. Longer ones go CUDA's way, which
- * stores past the caches: 256 KiB by a block take 26 us instead of 41 where the caches have the
- * destination, 52 instead of 37 where not. In pieces each costs 3.2 us of calls.
+ * A read of up to BLOCK bytes into pageable memory goes by a block of page-locked memory: 64 KiB in
+ * 11.5 us, where CUDA's own way takes 18.6. Longer ones go CUDA's way, which stores past the caches
+ * and is ahead where these do not have the destination (docs/results/copies.md has both).
  *
  * Each device has WORDS words, the first of which have a block each, registered with its primary
  * context; engines in other contexts synchronise. They are neither unregistered nor freed, as both
