@@ -59,16 +59,15 @@
 BARCOPY_WARP_FN void barcopy_warp_load(unsigned long long addr, unsigned acquire,
 				       unsigned long long *v)
 {
+#define BARCOPY_WARP_LOAD(order)                                      \
+	asm volatile("ld." order ".sys.global.v2.u64 {%0, %1}, [%2];" \
+		     : "=l"(v[0]), "=l"(v[1])                         \
+		     : "l"(addr)                                      \
+		     : "memory")
 	if (acquire)
-		asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
-			     : "=l"(v[0]), "=l"(v[1])
-			     : "l"(addr)
-			     : "memory");
+		BARCOPY_WARP_LOAD("acquire");
 	else
-		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-			     : "=l"(v[0]), "=l"(v[1])
-			     : "l"(addr)
-			     : "memory");
+		BARCOPY_WARP_LOAD("relaxed");
 }
 
 /* Stores two neighbouring words, 8 bytes an access each, in the lanes where `yes` is not 0. */
@@ -86,17 +85,18 @@ BARCOPY_WARP_FN void barcopy_warp_fence(void)
 	asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* Writes 1 into a word that is 0; later loads follow. Returns 1 if it was 0. */
-BARCOPY_WARP_FN unsigned barcopy_warp_claim(unsigned long long addr)
+/* Writes `to` into a word that is `from`. Returns what it was. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_claim(unsigned long long addr,
+						      unsigned long long from,
+						      unsigned long long to)
 {
 	unsigned long long before;
 
-	asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], 0, 1;\n"
-		     "fence.sc.sys;"
+	asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
 		     : "=l"(before)
-		     : "l"(addr)
+		     : "l"(addr), "l"(from), "l"(to)
 		     : "memory");
-	return before == 0;
+	return before;
 }
 
 BARCOPY_WARP_FN void barcopy_warp_fence_sc(void)
@@ -128,6 +128,16 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 
 	asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
 	return lane;
+}
+
+/* The number of this launch in its context, in 64 bits (PTX ISA 10, %gridid); of a graph's node,
+ * the same in each launch of the graph, which do not overlap (H100, driver 580.159.04). */
+BARCOPY_WARP_FN unsigned barcopy_warp_grid(void)
+{
+	unsigned long long grid;
+
+	asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
+	return (unsigned)grid;
 }
 #endif
 
@@ -279,7 +289,8 @@ BARCOPY_WARP_FN unsigned barcopy_warp_own(const barcopy_queue_view_t *view)
 	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
 	if (v[0] != view->generation || view->generation >> 24 != BARCOPY_QUEUE_VERSION)
 		return 0;
-	won = barcopy_warp_claim(owner);
+	won = barcopy_warp_claim(owner, 0, 1) == 0;
+	barcopy_warp_fence_sc();
 	barcopy_warp_store(!won, view->state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
 	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
 	barcopy_warp_store(won && v[0] != view->generation, owner, 0, 0);
@@ -488,54 +499,99 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_load(unsigned long long addr, un
 	return v[0];
 }
 
-/* By the first producer of a grid: counts the grid, unless the queue was stopped. */
-BARCOPY_WARP_FN void barcopy_port_open(const barcopy_queue_view_t *view)
+/*
+ * The owner's word of a queue of posts. Low half: the number of the grid that has the queue, and
+ * BARCOPY_PORT_OPEN from when it is counted until its last producer ends. High half: the number of
+ * a grid that came meanwhile and is refused, until all of its producers have been; so none of them
+ * takes the queue when it is free. Until a half is stable, and while there is no room in the high
+ * half, others wait. The CPU takes the queue back when the word is 0.
+ */
+#define BARCOPY_PORT_OPEN (1u << 31)
+
+/* Replaces the bits of the word by `to`. */
+BARCOPY_WARP_FN void barcopy_port_own(unsigned long long owner, unsigned long long bits,
+				      unsigned to)
+{
+	unsigned long long word, before = barcopy_port_load(owner, 0);
+
+	do
+		word = before;
+	while ((before = barcopy_warp_claim(owner, word, (word & ~bits) | to)) != word);
+}
+
+/* By the producer that took the queue for its grid: counts the grid, unless the queue was stopped
+ * or has ended. */
+BARCOPY_WARP_FN unsigned barcopy_port_open(const barcopy_queue_view_t *view)
 {
 	unsigned long long kernels = view->control + BARCOPY_QUEUE_KERNELS_AT, number, stopped;
 
+	barcopy_warp_fence_sc(); /* barcopy_queue_destroy() clears the one, then reads the other */
+	if (barcopy_port_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0) != view->generation ||
+	    barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63)
+		return 0;
 	number = barcopy_port_load(kernels, 0) + 1;
 	barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number, 0);
 	barcopy_warp_fence_sc(); /* either this grid sees the stop, or the CPU sees this grid */
 	stopped = barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
-	if (stopped)
+	if (stopped) /* just now: for a microsecond the CPU may have seen a grid */
 		barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
 	else
 		barcopy_warp_store(1, kernels, number, 0);
-	barcopy_warp_store(1, view->control + BARCOPY_QUEUE_OPEN_AT, 1 + stopped, 0);
+	return !stopped;
 }
 
 /**
  * The first call of each producing thread. `producers`: how many of the grid call it, the same
- * number in each; they wait for the first of them alone. Grids of a queue follow each other in one
- * stream: two at a time are not told apart. Returns 1; 0: the queue was stopped, has ended or takes
- * no posts, or `producers` have begun. Then the thread's posts and calls return 0.
+ * number in each; they wait for the first of them alone. Returns 1; 0: the queue was stopped, has
+ * ended or takes no posts; another grid has it, or had it when this one came; or `producers` have
+ * begun. Then the thread's posts and calls return 0.
  */
 BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t view,
 				       unsigned producers)
 {
-	unsigned long long generation = view.control + BARCOPY_QUEUE_GENERATION_AT, mine, open = 0;
+	unsigned long long owner = view.control + BARCOPY_QUEUE_OWNER_AT, number, word;
+	unsigned grid = (barcopy_warp_grid() & (BARCOPY_PORT_OPEN / 2 - 1)) | BARCOPY_PORT_OPEN / 2;
+	unsigned has, refused, open;
 
 	p->view = view;
 	p->credit = p->producers = p->open = 0;
 	p->slot = BARCOPY_PORT_NO_CALL;
-	if (!producers ||
-	    view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS) ||
-	    barcopy_port_load(generation, 0) != view.generation)
+	if (!producers || view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS))
 		return 0;
-	mine = barcopy_warp_add(view.control + BARCOPY_QUEUE_OWNER_AT, 1);
-	barcopy_warp_fence_sc(); /* barcopy_queue_destroy() clears the one, then reads the other */
-	if (!mine && barcopy_port_load(generation, 0) == view.generation)
-		barcopy_port_open(&view);
-	while (barcopy_port_load(generation, 0) == view.generation &&
-	       !(open = barcopy_port_load(view.control + BARCOPY_QUEUE_OPEN_AT, 0)))
-		barcopy_warp_pause();
+	for (;;) {
+		/* Acquired: who sees the queue's end sees each grid that was refused before. */
+		number = barcopy_port_load(view.control + BARCOPY_QUEUE_GENERATION_AT, 1);
+		word = barcopy_port_load(owner, 0);
+		has = (unsigned)word;
+		refused = (unsigned)(word >> 32);
+		if (has == (grid | BARCOPY_PORT_OPEN) || refused == grid)
+			break;
+		if (number != view.generation)
+			return 0;
+		if (has && (refused || !(has & BARCOPY_PORT_OPEN))) {
+			barcopy_warp_pause();
+		} else if (barcopy_warp_claim(owner, word,
+					      word | (has ? (0ull + grid) << 32 : grid)) != word) {
+			continue;
+		} else if (has) {
+			barcopy_warp_store(1, view.state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
+		} else {
+			open = barcopy_port_open(&view);
+			barcopy_warp_fence(); /* the grid's others see what this one saw */
+			barcopy_port_own(owner, 0xffffffff, open ? grid | BARCOPY_PORT_OPEN : 0);
+			if (!open)
+				return 0;
+		}
+	}
 	barcopy_warp_fence(); /* no post, nor its data, is seen before the grid is counted */
-	if (open != 1)
-		(void)barcopy_warp_add(view.control + BARCOPY_QUEUE_OWNER_AT, ~0ull);
-	else if (mine >= producers)
-		barcopy_warp_store(1, view.state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
-	else
-		p->producers = producers;
+	if (refused != grid) {
+		if ((unsigned)barcopy_warp_add(view.control + BARCOPY_QUEUE_LEFT_AT, 1) < producers)
+			p->producers = producers;
+	} else if (barcopy_warp_add(view.control + BARCOPY_QUEUE_REFUSALS_AT, 1) + 1 == producers) {
+		barcopy_warp_store(1, view.control + BARCOPY_QUEUE_REFUSALS_AT, 0, 0);
+		barcopy_warp_fence();
+		barcopy_port_own(owner, ~0ull << 32, 0);
+	}
 	p->open = p->producers != 0;
 	return (int)p->open;
 }
@@ -578,15 +634,16 @@ BARCOPY_WARP_FN void barcopy_port_end(barcopy_port_t *p)
 	barcopy_port_wait(p, &number, 0); /* the answer must not be that of a later call */
 	p->producers = p->open = 0;
 	barcopy_warp_fence();
-	if (barcopy_warp_add(control + BARCOPY_QUEUE_LEFT_AT, 1) + 1 != producers)
+	if ((barcopy_warp_add(control + BARCOPY_QUEUE_LEFT_AT, 1ull << 32) >> 32) + 1 != producers)
 		return;
+	/* A grid that begins from now on waits: it is one that the CPU launched behind the end. */
+	barcopy_port_own(control + BARCOPY_QUEUE_OWNER_AT, BARCOPY_PORT_OPEN, 0);
 	barcopy_warp_fence(); /* after all that the others stored */
-	barcopy_warp_store(1, control + BARCOPY_QUEUE_OPEN_AT, 0, 0);
 	barcopy_warp_store(1, control + BARCOPY_QUEUE_LEFT_AT, 0, 0);
-	barcopy_warp_store(1, control + BARCOPY_QUEUE_OWNER_AT, 0, 0);
 	number = barcopy_port_load(control + BARCOPY_QUEUE_KERNELS_AT, 0);
-	barcopy_warp_fence();
 	barcopy_warp_store(1, p->view.state + BARCOPY_QUEUE_ENDED_AT, number, number);
+	barcopy_warp_fence();
+	barcopy_port_own(control + BARCOPY_QUEUE_OWNER_AT, 0xffffffff, 0);
 }
 
 /** The same by all lanes of a warp that is one producer: the port is lane 0's, which may also use
@@ -677,8 +734,9 @@ BARCOPY_WARP_FN int barcopy_port_put(barcopy_port_t *p, unsigned long long i, co
 
 /**
  * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
- * the size. Returns 1; 0: stopped, not begun, or another size. BARCOPY_WARP_ORDERED: the CPU sees
- * after its receive what this thread stored before, and what others stored before a barrier.
+ * the size. Returns 1; 0: stopped, refused by begin, after end, or another size.
+ * BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread stored before, and what
+ * others stored before a barrier.
  */
 BARCOPY_WARP_FN int barcopy_port_post(barcopy_port_t *p, const unsigned *data, unsigned size,
 				      unsigned flags)

@@ -51,9 +51,9 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_CREDIT_AT     0   /* control: reply lines that the CPU has read */
 #define BARCOPY_QUEUE_ABORT_AT      8   /* control: 1 if the kernel shall wait for no room */
 #define BARCOPY_QUEUE_GENERATION_AT 16  /* control: the view's generation; 0: the queue has ended */
-#define BARCOPY_QUEUE_OWNER_AT      64  /* control: 1 while a kernel has the queue; the GPU's */
-#define BARCOPY_QUEUE_LEFT_AT       80  /* control: of posts, producers that have ended */
-#define BARCOPY_QUEUE_OPEN_AT       96  /* control: of posts, 1: the grid may post; 2: refused */
+#define BARCOPY_QUEUE_OWNER_AT      64  /* control: not 0: a kernel has the queue */
+#define BARCOPY_QUEUE_LEFT_AT       80  /* control: of posts, producers that began, and ended */
+#define BARCOPY_QUEUE_REFUSALS_AT   96  /* control: of posts, producers of a refused grid */
 #define BARCOPY_QUEUE_SAVED_AT      128 /* control: three words of one kernel for the next */
 #define BARCOPY_QUEUE_TICKET_AT     128 /* control: of posts, reply lines asked for */
 #define BARCOPY_QUEUE_KERNELS_AT    144 /* control: kernels that have begun; SAVED's third word */
@@ -145,9 +145,8 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 
 /**
  * Gets the parameter that a kernel takes; every call gives the same. One kernel at a time may use
- * it: another one is refused. Grids are not told apart on a queue of posts: launch them in one
- * stream. A kernel that begins after another has ended continues where that one stopped. A kernel
- * that begins after the queue's end is refused.
+ * it: another one is refused. A kernel that begins after another has ended continues where that one
+ * stopped. A kernel that begins after the queue's end is refused.
  * @return 0; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
@@ -170,8 +169,8 @@ int barcopy_queue_get_state(barcopy_queue_t queue, barcopy_queue_state_t *state)
  *                    CUDA in every 100 ms whether its context still works.
  * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never
  *         launched); EPIPE (the context has ended, or what BARCOPY_QUEUE_UNTIL_END says); EMSGSIZE
- *         (size); ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a
- *         sanitizer only: another thread is sending).
+ *         (size); ESHUTDOWN (stopped); EINVAL (queue, a queue of posts, NULL, flags); EACCES;
+ *         EBUSY (builds with a sanitizer only: another thread is sending).
  */
 int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags,
 		       uint64_t timeout_ns);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The kernels of perf/queue/kernels.cu, as the stand-in's. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static bool take_view(const struct sim_launch *launch, barcopy_queue_view_t *vie
 struct args {
 	barcopy_queue_view_t view;
 	unsigned long long count, *bulk, in, out, first, last;
-	unsigned int words, how, block;
+	unsigned int words, how, block, grid;
 };
 
 static void echo_lane(void *arg)
@@ -98,6 +99,7 @@ static void *posts_warp(void *arg)
 	const struct args *a = arg;
 
 	blockIdx.x = a->block;
+	sim_warp_in_grid(a->grid);
 	sim_warp_run(posts_lane, arg);
 	return NULL;
 }
@@ -106,6 +108,7 @@ void sim_queue_posts(const struct sim_launch *launch)
 {
 	enum { WARPS = 8 };
 	static _Thread_local struct args a[WARPS];
+	static atomic_uint grids;
 	pthread_t thread[WARPS];
 	uint64_t wrong;
 	unsigned int n = 0, count;
@@ -115,6 +118,7 @@ void sim_queue_posts(const struct sim_launch *launch)
 	memcpy(&a->how, launch->param[3], sizeof(a->how));
 	memcpy(&wrong, launch->param[4], sizeof(wrong));
 	a->count = count;
+	a->grid = ++grids;
 	a->bulk = (unsigned long long *)(uintptr_t)reach(wrong, 8);
 	if (!take_view(launch, &a->view) || !a->bulk)
 		return;

@@ -191,11 +191,22 @@ void sim_warp_pause(void)
 	next_lane();
 }
 
-unsigned int sim_warp_claim(uint64_t addr)
-{
-	uint64_t none = 0;
+static _Thread_local unsigned int grid_number;
 
+void sim_warp_in_grid(unsigned int number)
+{
+	grid_number = number;
+}
+
+unsigned int sim_warp_grid(void)
+{
+	return grid_number;
+}
+
+uint64_t sim_warp_claim(uint64_t addr, uint64_t from, uint64_t to)
+{
 	stall();
-	return __atomic_compare_exchange_n((uint64_t *)(uintptr_t)addr, &none, 1, 0,
-					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n((uint64_t *)(uintptr_t)addr, &from, to, 0, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+	return from;
 }

@@ -26,7 +26,11 @@ const uint64_t *sim_warp_gather(uint64_t value);
 /* Accesses a word of the queue; one in GDRSIM_WARP_STALL accesses stalls first. */
 uint64_t sim_warp_load(uint64_t addr);
 void sim_warp_store(uint64_t addr, uint64_t value);
-unsigned int sim_warp_claim(uint64_t addr); /* 0 becomes 1: returns 1 */
+uint64_t sim_warp_claim(uint64_t addr, uint64_t from, uint64_t to); /* compare and swap */
+
+/* The number of the grid that the calling thread's warps belong to; 0 at first. */
+void sim_warp_in_grid(unsigned int number);
+unsigned int sim_warp_grid(void);
 
 /* For lanes that are threads of their own, which may stop anywhere for any time. */
 uint64_t sim_warp_add(uint64_t addr, uint64_t n);
@@ -51,7 +55,9 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define barcopy_warp_lane()	      sim_warp_lane()
 #define barcopy_warp_fence()	      __sync_synchronize()
 #define barcopy_warp_fence_sc()	      __sync_synchronize()
+#define barcopy_warp_claim(addr, from, to) sim_warp_claim(addr, from, to)
 #define barcopy_warp_add(addr, n)     sim_warp_add(addr, n)
+#define barcopy_warp_grid()	      sim_warp_grid()
 #define barcopy_warp_pause()	      sim_warp_pause()
 
 static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsigned long long *v)
@@ -59,11 +65,6 @@ static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsign
 	(void)acquire;
 	v[0] = sim_warp_load(addr);
 	v[1] = sim_warp_load(addr + 8);
-}
-
-static inline unsigned int barcopy_warp_claim(uint64_t addr)
-{
-	return sim_warp_claim(addr);
 }
 
 static inline void barcopy_warp_store(int yes, uint64_t addr, uint64_t v0, uint64_t v1)

@@ -178,7 +178,7 @@ static bool withdraw(struct gdri_queue *q)
 	if (q->posts && gdri_queue_has_kernel(q))
 		return false;
 	set_generation(q, 0);
-	do /* producers that have just been refused are about to leave */
+	do /* a grid that was just refused, or has ended, is about to leave */
 		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
 			return true;
 	while (q->posts && gdri_now_ns() - start < ABORT_TIMEOUT_NS);

@@ -346,6 +346,45 @@ static void test_posts(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
+/* A grid beside one that waits for answers is refused as a whole; the next one is not. */
+static void test_two_grids(void)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .flags = BARCOPY_QUEUE_POSTS };
+	unsigned int producers = 64, count = 1, how = 2, got[64][12], seen[64];
+	uint64_t call[64], wrong = 0;
+	uint32_t which = 0, refused;
+	barcopy_mem_t mem;
+	void *params[] = { &view, &producers, &count, &how, &mem.device_ptr };
+	CUstream other;
+	CUfunction f;
+
+	OK(barcopy_mem_alloc(test_g, 0, 4096, 0, &mem));
+	OK(barcopy_put64(mem.handle, mem.cpu_ptr, 0));
+	OK(barcopy_queue_create(test_g, 0, &o, &queue));
+	OK(barcopy_queue_get_view(queue, &view));
+	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_posts"));
+	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 3; i++) {
+		memset(seen, 0, sizeof(seen));
+		CU(cu.LaunchKernel(f, 2, 1, 1, 32, 1, 1, 0, i % 2 ? other : stream, params, NULL));
+		for (int k = 0; k < 64; k++)
+			OK(barcopy_queue_receive_any(&queue, 1, &which, got[k], sizeof(got[k]), NULL,
+						     &call[k], 0, WAIT));
+		CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused == (i > 0), "%u", refused);
+		CU(cu.LaunchKernel(f, 2, 1, 1, 32, 1, 1, 0, i % 2 ? stream : other, params, NULL));
+		CU(cu.StreamSynchronize(i % 2 ? stream : other));
+		CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
+		for (int k = 0; k < 64; k++)
+			CHECK(take_post(got[k], 48, call[k], seen), "%u", got[k][2]);
+		CU(cu.StreamSynchronize(i % 2 ? other : stream));
+	}
+	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &wrong));
+	CHECK(!wrong, "%llu answers are wrong", (unsigned long long)wrong);
+	OK(barcopy_queue_destroy(queue, 0));
+	CU(cu.StreamDestroy(other));
+	OK(barcopy_mem_free(test_g, &mem));
+}
+
 static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
@@ -355,6 +394,7 @@ static const struct gpu_test tests[] = {
 	{ "a kernel's end", test_end },
 	{ "kernels that are refused", test_refused },
 	{ "posts and calls of many producers", test_posts },
+	{ "two grids at a time", test_two_grids },
 };
 
 GPU_TEST_MAIN(tests)

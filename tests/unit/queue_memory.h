@@ -2,13 +2,13 @@
 /*
  * The queue's own code, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word has a
  * history, and a load gives any value that is not older than what its agent knows. Agents are
- * coroutines that run in random order: the lanes of a warp, further threads of the GPU, and two
- * threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
+ * coroutines that run in random order: the lanes of a warp, further threads of its grid and of a
+ * rival, and two threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
  * before the store that it loaded bring together, and after __syncwarp() what the other lanes know
  * (PTX ISA, "Memory Consistency Model"). The CPU's stores to GPU memory wait in a buffer of their
  * thread until a push, or leave it in any order.
  *
- * A test sets WARP, THREADS, QUEUES, LINES (the largest ring) and IN_WORDS before the #include.
+ * A test sets WARP, THREADS, RIVALS, QUEUES, LINES (the largest ring) and IN_WORDS before the #include.
  */
 #ifndef TEST_QUEUE_MEMORY_H
 #define TEST_QUEUE_MEMORY_H
@@ -85,7 +85,8 @@ static uint64_t explored_time(void);
 /* ---- the memory ---------------------------------------------------------- */
 
 enum {
-	DEVICE = WARP + THREADS,
+	RIVAL = WARP + THREADS, /* the first thread of the rival */
+	DEVICE = RIVAL + RIVALS,
 	SENDER = DEVICE, /* or the thread that stops the queues */
 	RECEIVER,
 	AGENTS,
@@ -111,7 +112,6 @@ enum {
 	AT_CREDIT = CONTROL + BARCOPY_QUEUE_CREDIT_AT / 8,
 	AT_GENERATION = CONTROL + BARCOPY_QUEUE_GENERATION_AT / 8,
 	AT_OWNER = CONTROL + BARCOPY_QUEUE_OWNER_AT / 8,
-	AT_OPEN = CONTROL + BARCOPY_QUEUE_OPEN_AT / 8,
 	AT_LEFT = CONTROL + BARCOPY_QUEUE_LEFT_AT / 8,
 	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
 	AT_BEGUN = STATE + BARCOPY_QUEUE_BEGUN_AT / 8,
@@ -152,6 +152,8 @@ enum fault {
 	NO_WAIT, /* begin does not wait for the first producer */
 	EARLY_END, /* by the first producer that leaves */
 	LEFT_OPEN, /* end does not close the grid */
+	ONE_GRID, /* all grids have one number */
+	NO_REFUSAL, /* which grid was refused is forgotten */
 	LATE_STORE, /* end stores another word behind its last store */
 	NO_ACQUIRE, /* an ordered answer */
 	NO_SYNC, /* __syncwarp() orders nothing */
@@ -179,14 +181,15 @@ static struct {
 	bool done[AGENTS], waits[AGENTS];
 	unsigned int until[AGENTS], steps;
 	int me;
-	unsigned int turn[2][DEVICE], arrived[2][2];
-	uint64_t gathered[2][2][DEVICE];
+	unsigned int turn[3][DEVICE], arrived[3][2];
+	uint64_t gathered[3][2][DEVICE];
 	const char *wrong;
 	struct gdri_queue q[QUEUES];
 	unsigned int laps[QUEUES][LINES * 8];
 	bool destroyed[QUEUES];
 	bool killed;
 	unsigned int kill_at, stores;
+	unsigned int number[2]; /* of the running grid and the rival */
 } m;
 
 static unsigned int below(unsigned int n)
@@ -470,26 +473,27 @@ static void gate_unlock(pthread_mutex_t *gate)
 
 /* ---- the GPU's side ------------------------------------------------------ */
 
-/* Of the warp (0) or the whole grid (1). */
+/* Of the warp (0), the whole grid (1) or the rival (2). */
 static const uint64_t *gather(int which, uint64_t value, bool sync)
 {
-	unsigned int n = which ? DEVICE : WARP, t = m.turn[which][m.me]++ & 1;
+	unsigned int first = which == 2 ? RIVAL : 0, t = m.turn[which][m.me]++ & 1;
+	unsigned int n = (unsigned int[]){ WARP, RIVAL, RIVALS }[which];
 
 	m.gathered[which][t][m.me] = value;
 	if (++m.arrived[which][t] < n) {
 		m.waits[m.me] = true;
 	} else {
 		m.arrived[which][t] = 0;
-		for (unsigned int i = 1; sync && i < n; i++)
-			join_views(&m.now[0], &m.now[i]);
-		for (unsigned int i = 0; i < n; i++) {
+		for (unsigned int i = first + 1; sync && i < first + n; i++)
+			join_views(&m.now[first], &m.now[i]);
+		for (unsigned int i = first; i < first + n; i++) {
 			m.waits[i] = false;
 			if (sync)
-				m.now[i] = m.now[0];
+				m.now[i] = m.now[first];
 		}
 	}
 	yield();
-	return m.gathered[which][t];
+	return m.gathered[which][t] + first;
 }
 
 static unsigned int ballot(int yes)
@@ -538,6 +542,7 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_fence()	warp_fence(__LINE__, false)
 #define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
 #define barcopy_warp_pause()	yield()
+#define barcopy_warp_grid()	(m.fault == ONE_GRID ? 1 : m.number[m.me >= RIVAL])
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
@@ -545,7 +550,7 @@ static uint64_t device_load(uintptr_t addr, bool acquire)
 	uint64_t v;
 
 	/* A grid that begins after the end looks for the generation. */
-	if (m.destroyed[queue_of(addr)] && at != AT_GENERATION && at != AT_GENERATION + 1)
+	if (m.destroyed[queue_of(addr)] && at / 2 != AT_GENERATION / 2 && at / 2 != AT_OWNER / 2)
 		wrong("a kernel reads after the queue's end");
 	v = load(addr, acquire);
 	maybe();
@@ -555,8 +560,8 @@ static uint64_t device_load(uintptr_t addr, bool acquire)
 		return v & ~BARCOPY_QUEUE_STOPPED_BIT;
 	if (m.fault == NO_SEQUENCE && at >= REQUESTS && at < STATE && below(8) == 0)
 		return v & DATA_MASK;
-	if (m.fault == NO_WAIT && at == AT_OPEN && !v)
-		return 1;
+	if (m.fault == NO_WAIT && at == AT_OWNER && (uint32_t)v)
+		return v | 1u << 31; /* open */
 	return v;
 }
 
@@ -594,8 +599,6 @@ static void device_store(uintptr_t addr, uint64_t value)
 
 	if (m.destroyed[queue_of(addr)])
 		wrong("a kernel stores after the queue's end");
-	if (m.fault == LEFT_OPEN && at == AT_OPEN && !value)
-		return;
 	if (at >= REPLIES && at < OUT) {
 		if (m.fault == NO_MARK && value >> 56 == BARCOPY_QUEUE_HEAD_CALL)
 			return;
@@ -614,18 +617,22 @@ static void barcopy_warp_store(int yes, unsigned long long addr, unsigned long l
 		return;
 	device_store(addr + 8 * first, first ? v1 : v0);
 	device_store(addr + 8 * !first, first ? v0 : v1);
-	if (m.fault == LATE_STORE && at == AT_ENDED)
-		device_store(addr_of(queue_of(addr), AT_LEFT), 0);
 }
 
-/* A store of a release sequence: what it adds to was released, too. */
-static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned long long n)
+static uint64_t newest(uintptr_t addr)
+{
+	const struct word *w = &m.word[index_of(addr)];
+
+	return w->value[(w->count - 1) % HISTORY];
+}
+
+/* A store of a release sequence: what it replaces was released, too. */
+static void replace(uintptr_t addr, uint64_t value)
 {
 	struct word *w = &m.word[index_of(addr)];
 	struct view *before = w->released[(w->count - 1) % HISTORY], *mine = m.released[m.me];
-	uint64_t value = w->value[(w->count - 1) % HISTORY];
 
-	/* A producer that comes too late may add to the owner's word, and takes that back. */
+	/* A producer that comes too late may write the owner's word, and takes that back. */
 	if (m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER)
 		wrong("a kernel adds after the queue's end");
 	if (before) {
@@ -636,25 +643,40 @@ static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned lon
 		join_views(both, before);
 		if (mine)
 			join_views(both, mine);
-		append(addr, value + n, both);
+		append(addr, value, both);
 	} else {
-		append(addr, value + n, mine);
+		append(addr, value, mine);
 	}
+}
+
+static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned long long n)
+{
+	uint64_t value = newest(addr);
+
+	replace(addr, value + n);
 	if (!below(10))
 		m.until[m.me] = m.steps + below(3000);
 	yield();
-	return m.fault == EARLY_END && word_of(addr) == AT_LEFT ? THREADS : value;
+	return m.fault == EARLY_END && n > 1 ? (uint64_t)THREADS << 32 : value;
 }
 
-static unsigned int barcopy_warp_claim(unsigned long long addr)
+static unsigned long long barcopy_warp_claim(unsigned long long addr, unsigned long long from,
+					     unsigned long long to)
 {
-	struct word *w = &m.word[index_of(addr)];
-	bool free = !w->value[(w->count - 1) % HISTORY];
+	bool leaves = (uint32_t)from && !(uint32_t)to;
+	uint64_t value;
 
-	if (free)
-		barcopy_warp_add(addr, 1);
-	fence(true);
-	return free;
+	yield();
+	value = newest(addr);
+	if (m.fault == NO_REFUSAL)
+		to = (uint32_t)to;
+	if (value != from || (leaves && m.fault == LEFT_OPEN))
+		to = value; /* a store that changes nothing */
+	replace(addr, to);
+	maybe();
+	if (value == from && leaves && m.fault == LATE_STORE)
+		device_store(addr_of(queue_of(addr), AT_LEFT), 0);
+	return value;
 }
 
 #include "barcopy_queue.cuh"
@@ -716,15 +738,19 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 	}
 }
 
+static void start_agent(int i)
+{
+	getcontext(&m.context[i]);
+	m.context[i].uc_stack.ss_sp = m.stacks + (size_t)i * STACK;
+	m.context[i].uc_stack.ss_size = STACK;
+	makecontext(&m.context[i], agent, 0);
+}
+
 /* Runs agent() in all of them, until the receiver has returned or something is wrong. */
 static const char *run_agents(void)
 {
-	for (int i = 0; i < AGENTS; i++) {
-		getcontext(&m.context[i]);
-		m.context[i].uc_stack.ss_sp = m.stacks + (size_t)i * STACK;
-		m.context[i].uc_stack.ss_size = STACK;
-		makecontext(&m.context[i], agent, 0);
-	}
+	for (int i = 0; i < AGENTS; i++)
+		start_agent(i);
 	switch_to_any(&m.caller);
 	return m.wrong;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages and replies over a relaxed memory, of one warp's 32 lanes, a sender and a receiver. */
-enum { WARP = 32, THREADS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 };
+enum { WARP = 32, THREADS = 0, RIVALS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 };
 
 #include "queue_memory.h"
 
@@ -240,7 +240,8 @@ static void faults(void)
 	for (int how = BUFFER; how < HOWS; how++)
 		explore(1, (enum how)how, true, true, NONE, 0);
 	for (unsigned int i = 0; i < fences; i++)
-		expect_seen(NO_FENCE, i);
+		if (!fence_at[i].sc) /* that one is against destroy: test_queue_posts.c */
+			expect_seen(NO_FENCE, i);
 	for (int fault = NO_SYNC; fault < FAULTS; fault++)
 		expect_seen((enum fault)fault, 0);
 }

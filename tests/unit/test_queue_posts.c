@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Posts and calls over a relaxed memory. A grid of three threads and a warp of eight lanes posts to
- * two queues, again and again; one thread stops the queues, one receives from both, answers in
- * batches, in any order, and ends them.
+ * two queues, again and again, in half of the runs beside a rival of two threads; one thread stops
+ * the queues, one receives from both, answers in batches, in any order, and ends them.
  */
 enum {
 	WARP = 8,
 	THREADS = 3,
-	PRODUCERS = THREADS + 1, /* the warp is the last */
+	RIVALS = 2,
+	GRID = THREADS + 1, /* the warp is the last */
+	PRODUCERS = GRID + RIVALS,
 	QUEUES = 2,
 	LINES = 4, /* or 2 */
 	IN_WORDS = PRODUCERS
@@ -21,13 +23,13 @@ static struct {
 	bool few, with_stop, with_abort, with_drop;
 	bool no_launch; /* no further grid */
 	bool aborted, stopped[QUEUES], received_all;
-	int rounds, max_rounds;
-	int grid[QUEUES][2]; /* of the running grid: producers that were accepted, and refused */
+	int rounds[2], max_rounds[2]; /* of the grid and its rival */
+	int grid[2][QUEUES][2]; /* of the running two: producers that were accepted, and refused */
 	uint64_t begun[QUEUES]; /* grids that were accepted */
 	uint64_t sent[PRODUCERS][QUEUES], accepted[PRODUCERS][QUEUES], seen[PRODUCERS][QUEUES];
-	bool refused[PRODUCERS][QUEUES];
-	uint64_t open_call[THREADS][QUEUES], answered, posts;
-	uint64_t names[QUEUES][THREADS], answers[QUEUES][THREADS];
+	bool refused[PRODUCERS][QUEUES], absent[PRODUCERS][QUEUES]; /* by a post; by begin */
+	uint64_t open_call[PRODUCERS][QUEUES], answered, posts;
+	uint64_t names[QUEUES][PRODUCERS], answers[QUEUES][PRODUCERS];
 	unsigned int owed[QUEUES], late[QUEUES];
 	bool ended[QUEUES]; /* receive said so */
 } run;
@@ -57,30 +59,33 @@ static void fill(unsigned int *data, uint64_t n, int who, int q, unsigned int fl
 	data[4] = (unsigned int)begun;
 }
 
-/* A grid is accepted, or refused because of a stop or the queue's end, as a whole. */
-static void note_begin(int q, int open)
+/* A grid is accepted, or refused because of its rival, a stop or the queue's end, as a whole. */
+static void note_begin(int who, int q, int open)
 {
+	int *grid = run.grid[who >= GRID][q];
+
 	if (m.killed)
 		return;
-	run.grid[q][!open]++;
-	if (run.grid[q][0] && run.grid[q][1])
+	grid[!open]++;
+	if (grid[0] && grid[1])
 		wrong("half a grid");
-	if (!open && !run.stopped[q])
+	if (!open && !run.stopped[q] && !run.max_rounds[1])
 		wrong("a grid is refused");
-	run.begun[q] += run.grid[q][0] == 1 && open;
+	run.begun[q] += grid[0] == 1 && open;
+	run.absent[who][q] = !open && !run.stopped[q];
 }
 
 static void note_post(int who, int q, int ok, uint64_t n)
 {
-	if (ok && run.refused[who][q])
+	if (ok && (run.refused[who][q] || run.absent[who][q]))
 		wrong("accepted after a refusal");
-	if (!ok && !run.stopped[q])
+	if (!ok && !run.stopped[q] && !run.absent[who][q])
 		wrong("refused without a stop");
 	if (ok) {
 		run.accepted[who][q] += n;
 		run.posts += n;
 	} else {
-		run.refused[who][q] = true;
+		run.refused[who][q] = !run.absent[who][q];
 		run.sent[who][q] -= n;
 	}
 }
@@ -139,14 +144,28 @@ static void hold(int who, int q)
 		yield();
 }
 
+/* By one thread of a grid, when all of it have ended: the launcher's turn. */
+static bool is_last(int rival)
+{
+	bool last;
+
+	memset(run.grid[rival], 0, sizeof(run.grid[rival]));
+	m.number[rival] += 2;
+	last = ++run.rounds[rival] >= run.max_rounds[rival] || run.no_launch;
+	run.no_launch |= last && run.rounds[!rival] >= run.max_rounds[!rival];
+	return last;
+}
+
 static void thread(void)
 {
-	int who = m.me - WARP;
+	int rival = m.me >= RIVAL, who = m.me - WARP + rival;
 	barcopy_port_t p[QUEUES];
+	bool last = false;
 
 	do {
 		for (int q = 0; q < QUEUES; q++)
-			note_begin(q, barcopy_port_begin(&p[q], m.q[q].view, PRODUCERS));
+			note_begin(who, q,
+				   barcopy_port_begin(&p[q], m.q[q].view, rival ? RIVALS : GRID));
 		for (unsigned int k = below(run.few ? 3 : 12 * m.lines); k; k--) {
 			int q = (int)below(QUEUES);
 
@@ -159,8 +178,10 @@ static void thread(void)
 			hold(who, q);
 			barcopy_port_end(&p[q]);
 		}
-		gather(1, 0, true);
-	} while (!gather(1, 0, true)[0]);
+		gather(1 + rival, 0, true);
+		if (m.me == RIVAL)
+			last = is_last(1);
+	} while (!gather(1 + rival, last, true)[0]);
 }
 
 static void warp_post(barcopy_port_t *p, int q, unsigned int n, unsigned int flags)
@@ -192,9 +213,9 @@ static void warp(void)
 
 	do {
 		for (int q = 0; q < QUEUES; q++) {
-			open = barcopy_port_begin_warp(&p[q], m.q[q].view, PRODUCERS);
+			open = barcopy_port_begin_warp(&p[q], m.q[q].view, GRID);
 			if (!m.me)
-				note_begin(q, open);
+				note_begin(THREADS, q, open);
 		}
 		posts = (unsigned int)gather(0, below(run.few ? 2 : 6 * m.lines), false)[0];
 		for (unsigned int k = 0; k < posts; k++) {
@@ -207,11 +228,8 @@ static void warp(void)
 			barcopy_port_end_warp(&p[q]);
 		}
 		gather(1, 0, true);
-		if (!m.me) { /* all have ended: the launcher's turn */
-			memset(run.grid, 0, sizeof(run.grid));
-			last = ++run.rounds >= run.max_rounds || run.no_launch;
-			run.no_launch |= last;
-		}
+		if (!m.me)
+			last = is_last(0);
 		last = gather(1, last, true)[0];
 	} while (!last);
 }
@@ -251,7 +269,7 @@ static void stopper(void)
 static void check_message(int q, const unsigned int *got, size_t size, uint64_t call)
 {
 	unsigned int want[12], flags = got[2] >> 16;
-	int who = got[2] & 255;
+	int who = got[2] & 255, agent = WARP + who - (who > THREADS);
 	uint64_t n;
 
 	if (who >= PRODUCERS || (int)(got[2] >> 8 & 255) != q || size != 48) {
@@ -274,8 +292,8 @@ static void check_message(int q, const unsigned int *got, size_t size, uint64_t 
 		wrong("a message before its kernel has begun");
 	if (!(flags & A_CALL) != !call)
 		wrong("a call, or none");
-	for (unsigned int i = 0; flags & ORDERED && i < (who == THREADS ? WARP : 1); i++)
-		if (oldest(q, OUT + (who == THREADS ? i : (unsigned int)(WARP + who))) < n)
+	for (int i = 0; flags & ORDERED && i < (who == THREADS ? WARP : 1); i++)
+		if (oldest(q, OUT + (unsigned int)(who == THREADS ? i : agent)) < n)
 			wrong("what was stored before an ordered post is not seen");
 	if (call) {
 		run.names[q][run.owed[q]] = call;
@@ -287,7 +305,7 @@ static void check_message(int q, const unsigned int *got, size_t size, uint64_t 
 /* Some of the open calls, in any order. */
 static void answer_some(int q)
 {
-	uint64_t names[THREADS], answers[THREADS], one = 1;
+	uint64_t names[PRODUCERS], answers[PRODUCERS], one = 1;
 	uint32_t n = 1 + below(run.owed[q]), k;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -304,12 +322,19 @@ static void answer_some(int q)
 		wrong("a call is answered twice");
 }
 
+/* No grid is to begin any more, and all that did have ended. */
 static bool grids_ended(void)
 {
-	for (int q = 0; q < QUEUES; q++)
-		if (host_load(addr_of(q, AT_BEGUN)) < (uint64_t)run.max_rounds ||
+	for (int q = 0; q < QUEUES; q++) {
+		for (int i = 0; i < 2; i++)
+			if (run.rounds[i] + (run.grid[i][q][0] + run.grid[i][q][1] ==
+					     (i ? RIVALS : GRID)) <
+			    run.max_rounds[i])
+				return false;
+		if (host_load(addr_of(q, AT_BEGUN)) < run.begun[q] ||
 		    gdri_queue_has_kernel(&m.q[q]))
 			return false;
+	}
 	return true;
 }
 
@@ -363,7 +388,7 @@ static void receive_all(void)
 		for (int q = 0; q < QUEUES; q++) {
 			/* what an abort will leave unanswered */
 			if (run.owed[q] && !(run.with_abort && run.stopped[q]) &&
-			    (!below(10) || idle > 20 || run.owed[q] == THREADS))
+			    (!below(10) || idle > 20 || run.owed[q] == PRODUCERS))
 				answer_some(q);
 			owed |= run.owed[q] && !(run.with_abort && run.stopped[q]);
 		}
@@ -413,11 +438,11 @@ static void agent(void)
 {
 	if (m.me < WARP)
 		warp();
-	else if (m.me < DEVICE)
+	else if (m.me < RIVAL || (m.me < DEVICE && run.max_rounds[1]))
 		thread();
 	else if (m.me == SENDER)
 		stopper();
-	else
+	else if (m.me == RECEIVER)
 		receiver();
 	leave_run();
 }
@@ -433,7 +458,9 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.with_stop = below(4) != 0;
 	run.with_abort = run.with_stop && !below(4);
 	run.with_drop = !m.kill_at && !below(4);
-	run.max_rounds = 1 + (int)below(6);
+	run.max_rounds[0] = 1 + (int)below(6);
+	run.max_rounds[1] = seed / 12 % 2 ? 1 + (int)below(6) : 0;
+	m.number[1] = 1;
 	run.few = below(2);
 	run_agents();
 	if (!m.wrong && !run.received_all)
