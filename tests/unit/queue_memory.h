@@ -763,4 +763,30 @@ static void leave_run(void)
 	switch_to_any(&m.context[m.me]);
 }
 
+/* The test's: what went wrong in one run; NULL: nothing. */
+static const char *explore(uint64_t seed, enum fault fault, unsigned int fence);
+
+static void expect_right(uint64_t seeds)
+{
+	for (uint64_t seed = 1; seed <= seeds; seed++) {
+		const char *what = explore(seed, NONE, 0);
+
+		if (what)
+			ck_abort_msg("%s: seed %d, step %u", what, (int)seed, m.steps);
+	}
+}
+
+static unsigned int may_be_unseen;
+
+/* The test of the test. */
+static void expect_seen(enum fault fault, unsigned int fence, uint64_t seeds)
+{
+	const char *what = NULL;
+
+	for (uint64_t seed = 1; seed <= seeds && !what; seed++)
+		what = explore(seed, fault, fence);
+	if (!what && !may_be_unseen--)
+		ck_abort_msg("fault %d goes unseen, line %d", fault, fence_at[fence].line);
+}
+
 #endif

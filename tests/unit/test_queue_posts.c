@@ -327,8 +327,8 @@ static bool grids_ended(void)
 {
 	for (int q = 0; q < QUEUES; q++) {
 		for (int i = 0; i < 2; i++)
-			if (run.rounds[i] + (run.grid[i][q][0] + run.grid[i][q][1] ==
-					     (i ? RIVALS : GRID)) <
+			if (run.rounds[i] +
+				    (run.grid[i][q][0] + run.grid[i][q][1] == (i ? RIVALS : GRID)) <
 			    run.max_rounds[i])
 				return false;
 		if (host_load(addr_of(q, AT_BEGUN)) < run.begun[q] ||
@@ -447,7 +447,6 @@ static void agent(void)
 	leave_run();
 }
 
-/* What went wrong in one run; NULL: nothing. */
 static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 {
 	memset(&run, 0, sizeof(run));
@@ -468,43 +467,25 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	return m.wrong;
 }
 
-/* ---- the tests ----------------------------------------------------------- */
-
 static void no_faults(void)
 {
-	for (uint64_t seed = 1; seed <= (unit_quick() ? 60 : 300); seed++) {
-		const char *what = explore(seed, NONE, 0);
-
-		if (what)
-			ck_abort_msg("%s: seed %d, step %u", what, (int)seed, m.steps);
-	}
+	expect_right(unit_quick() ? 60 : 300);
 }
 
 /* Some take hundreds of runs. With a sanitizer half of them have to be seen. */
-static unsigned int unseen;
-
-static void expect_seen(enum fault fault, unsigned int fence)
-{
-	const char *what = NULL;
-
-	for (uint64_t seed = 1; seed <= (unit_quick() ? 12 : 3000) && !what; seed++)
-		what = explore(seed, fault, fence);
-	if (!what && (!unit_quick() || ++unseen > 12))
-		ck_abort_msg("fault %d goes unseen, line %d", fault, fence_at[fence].line);
-}
-
-/* The test of the test: without each fence, and with each other fault. */
 static void faults(void)
 {
-	for (uint64_t seed = 1; seed <= 20; seed++)
-		explore(seed, NONE, 0);
+	uint64_t seeds = unit_quick() ? 12 : 3000;
+
+	may_be_unseen = unit_quick() ? 12 : 0;
+	expect_right(20);
 	for (unsigned int i = 0; i < fences; i++) {
-		expect_seen(NO_FENCE, i);
+		expect_seen(NO_FENCE, i, seeds);
 		if (fence_at[i].sc)
-			expect_seen(WEAK_FENCE, i);
+			expect_seen(WEAK_FENCE, i, seeds);
 	}
 	for (int fault = MORE_ROOM; fault < POSTS_FAULTS; fault++)
-		expect_seen((enum fault)fault, 0);
+		expect_seen((enum fault)fault, 0, seeds);
 }
 
 static const struct unit_test tests[] = {
