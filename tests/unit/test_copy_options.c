@@ -142,33 +142,6 @@ static void wrong_environment(void)
 	end();
 }
 
-static uint8_t *buffers[4]; /* by turns page-locked and pageable */
-
-/* A thread without a context: the engine does its copies, or the mapping; the bytes are right. */
-static void *use(void *place)
-{
-	size_t at = (size_t)(uintptr_t)place;
-	uint8_t *mine = buffers[at >> 20];
-	const char *bad = NULL;
-
-	for (int i = 0; !bad && i < (unit_quick() ? 10 : 60); i++) {
-		size_t size = (size_t)1 << (i % 2 ? 20 : 13); /* the smaller end while polled */
-
-		if (gdr_copy_to_mapping(h, p + at, buf + i, size) ||
-		    gdr_copy_from_mapping(h, mine, p + at, size) || memcmp(mine, buf + i, size))
-			bad = "a copy, or its bytes";
-	}
-	return (void *)(uintptr_t)bad;
-}
-
-static void several_threads(void)
-{
-	for (int i = 0; i < 4; i++)
-		buffers[i] = i % 2 ? got + ((size_t)i << 20) : standin_host_alloc(1 << 20, 0);
-	OK(set(4096, 4096));
-	ck_assert_ptr_null(unit_threads(4, use, NULL, (1 << 20) + 5));
-}
-
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "options over several mappings", over_mappings, "" },
@@ -181,7 +154,6 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
 	  "GDRCOPY_COPY_IMPL=best",
 	  .bare = true },
-	{ "several threads", several_threads, "GDRSIM_ASYNC_DELAY_US=20" },
 };
 
 UNIT_MAIN("copy options", tests, unit_before = start_mapped, unit_after = end)

@@ -120,22 +120,6 @@ static void host_memory(void)
 	free(mine);
 }
 
-static void *write_combined_here(void *arg)
-{
-	struct gdri_memory m;
-
-	gdri_cuda_describe((uintptr_t)arg, 1, &m);
-	return m.kind == GDRI_MEMORY_HOST && m.write_combined && m.size == 1000 ? NULL : "wrong";
-}
-
-/* The mapping type depends on this, on a thread without a context too. */
-static void host_memory_without_a_context(void)
-{
-	void *wc = standin_host_alloc(1000, CU_MEMHOSTALLOC_WRITECOMBINED);
-
-	ck_assert_ptr_null(unit_threads(1, write_combined_here, wc, 0));
-}
-
 static void unknown_memory(void)
 {
 	void *heap = malloc(64);
@@ -667,7 +651,6 @@ static const struct unit_test tests[] = {
 	{ "device memory", device_memory, "" },
 	{ "VMM and pool memory", vmm_and_pool_memory, "" },
 	{ "host memory by either address", host_memory, "" },
-	{ "host memory, thread without a context", host_memory_without_a_context, "" },
 	{ "memory unknown to CUDA (L17)", unknown_memory, "" },
 	{ "CUDA not initialised", not_initialised, "", .bare = true },
 	{ "no libcuda", no_libcuda, "", .bare = true },

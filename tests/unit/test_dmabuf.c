@@ -104,21 +104,6 @@ static void map_types(void)
 	OK(gdr_map_v2(g, h, &map, 65536, GDR_MAP_FLAG_REQ_WC_MAPPING));
 }
 
-static void handle_attributes(void)
-{
-	gdr_mh_t h;
-	int flag = 7;
-
-	OK(gdr_pin_buffer_v2(g, standin_alloc(100), 100, 0, &h));
-	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_DMABUF);
-	HANDLE_HAS(g, h, DEVICE, 0);
-	HANDLE_HAS(g, h, PERSISTENT, 1);
-	HANDLE_HAS(g, h, SYNC_MEMOPS, 1);
-	HANDLE_HAS(g, h, MAPPING_TYPE, GDR_MAPPING_TYPE_WC);
-	OK(gdr_get_callback_flag(g, h, &flag));
-	ck_assert_int_eq(flag, 0);
-}
-
 /* A system call fails during a pin: nothing is left, and no handle is written. */
 static void pin_fails(const char *call, unsigned long nth, int err, int expect, const char *text)
 {
@@ -190,33 +175,6 @@ static void first_object(void)
 	}
 }
 
-static void cuda_refuses(void)
-{
-	static const struct {
-		const char *fail;
-		int err;
-	} table[] = {
-		{ "cuMemGetHandleForAddressRange:*=801", ENOTSUP },
-		{ "cuMemGetHandleForAddressRange:*=1", EINVAL },
-		{ "cuMemGetHandleForAddressRange:*=2", ENOMEM },
-		{ "cuMemGetHandleForAddressRange:*=999", EIO },
-	};
-	gdr_mh_t h = { 77 };
-
-	resources_note();
-	for (size_t i = 0; i < COUNT(table); i++) {
-		cuda_hooks.set_fail(table[i].fail);
-		FAILS(table[i].err, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
-		SAYS("cuMemGetHandleForAddressRange");
-	}
-	cuda_hooks.set_fail(NULL);
-	setenv("GDRSIM_DMABUF", "0", 1);
-	FAILS(ENOTSUP, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
-	unsetenv("GDRSIM_DMABUF");
-	ck_assert_uint_eq(h.h, 77);
-	ck_assert_ptr_null(resources_changed());
-}
-
 static void map_error_paths(void)
 {
 	void *map = &map;
@@ -280,12 +238,10 @@ static const struct unit_test tests[] = {
 	{ "the driver's version decides", version_gate, CUDA_13_3, .bare = true },
 	{ "any address and size (L9, L16)", any_address, CUDA_13_3 },
 	{ "types of mapping", map_types, CUDA_13_3 },
-	{ "attributes of a handle", handle_attributes, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
 	{ "a buffer that is too short (L16)", short_buffer, CUDA_13_3 },
 	{ "the first memory object alone is mapped (L16)", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
-	{ "CUDA refuses", cuda_refuses, CUDA_13_3 },
 	{ "every error of a map", map_error_paths, CUDA_13_3 },
 	{ "nothing unmapped that was not mapped (L6)", no_unmap_of_nothing, CUDA_13_3 },
 	{ "munmap fails", unmap_fails, CUDA_13_3 },

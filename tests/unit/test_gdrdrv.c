@@ -145,20 +145,6 @@ static void test_tokens(void)
 	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 1);
 }
 
-/* The driver decides what memory is: CUDA need not know it. */
-static void test_unknown_memory(void)
-{
-	static char host[4096];
-	gdr_mh_t h = { 42 };
-
-	node_open_alone("2.6", "1");
-	FAILS_WITH(EINVAL, "gdrdrv: PIN_BUFFER: Invalid argument",
-		   gdr_pin_buffer(g, (uintptr_t)host, sizeof(host), 0, 0, &h));
-	FAILS(EINVAL, gdr_pin_buffer(g, base + 64 * MIB, 4, 0, 0, &h));
-	FAILS(EINVAL, gdr_pin_buffer(g, base, 64 * MIB, 0, 0, &h));
-	ck_assert_uint_eq(h.h, 42);
-}
-
 /* Memory that CUDA does not know: only a cache that is notified of frees keeps it. */
 static void test_unknown_memory_cached(void)
 {
@@ -225,19 +211,6 @@ static void test_open_refusals(void)
 	node_refuses(EACCES, "/dev/nvidiactl may not be opened");
 }
 
-static void test_open_next_backend(void)
-{
-	int major, minor;
-
-	node_env("GDRSIM_NODE", "absent");
-	node_env("GDRSIM_RM", "present");
-	g = gdr_open();
-	ck_assert_ptr_nonnull(g);
-	OK(gdr_driver_get_version(g, &major, &minor));
-	ck_assert_int_eq(minor, 6);
-	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 1);
-}
-
 /* The driver is asked about host memory only where CUDA gives no CPU pointer. */
 static void test_host_memory(void)
 {
@@ -272,11 +245,9 @@ static const struct unit_test tests[] = {
 	{ "no type call", test_no_type_call },
 	{ "pin flags", test_pin_flags },
 	{ "tokens", test_tokens },
-	{ "unknown memory", test_unknown_memory },
 	{ "unknown memory cached", test_unknown_memory_cached },
 	{ "open refused", test_open_refused, .rows = 14 },
 	{ "open refusals", test_open_refusals },
-	{ "open next backend", test_open_next_backend },
 	{ "host memory", test_host_memory },
 	{ "open attributes", test_open_attributes },
 };

@@ -89,23 +89,6 @@ static void registered(void)
 	g = NULL;
 }
 
-/* A range that overlaps the allocation can be pinned; copies stay inside the allocation. */
-static void overlapping_ranges(void)
-{
-	char *a, *mapped, byte = 1;
-	gdr_info_t info;
-	gdr_mh_t h;
-	void *map;
-
-	a = standin_host_alloc(40000, 0);
-	h = pinned((uintptr_t)a + 39999, 30000);
-	OK(gdr_get_info(g, h, &info));
-	OK(gdr_map(g, h, &map, info.mapped_size));
-	mapped = (char *)map + ((uintptr_t)a - info.va);
-	OK(gdr_copy_to_mapping(h, mapped + 39999, &byte, 1));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, mapped + 40000, &byte, 1));
-}
-
 /* Where CUDA does not give the allocation's bounds, the pin fails. */
 static void unknown_bounds(void)
 {
@@ -196,7 +179,6 @@ static void integrated_device_memory(void)
 static const struct unit_test tests[] = {
 	{ "bounds, by either address", bounds, "" },
 	{ "registered memory", registered, "" },
-	{ "ranges that overlap the allocation", overlapping_ranges, "" },
 	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },
 	{ "integrated GPU, two addresses", integrated,

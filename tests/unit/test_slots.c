@@ -106,42 +106,6 @@ static void full_table(void)
 
 GDRI_SLOTS(static, forked);
 
-static void count_up(struct gdri_slot *slot, void *count)
-{
-	(void)slot;
-	++*(unsigned int *)count;
-}
-
-static int in_child(void *taken)
-{
-	struct object *a = taken, *b;
-	unsigned int own = 0;
-
-	if (gdri_process_enter() || a->inits != 1 ||
-	    gdri_slots_find(&forked, gdri_slot_name(&a->slot)) != &a->slot)
-		return 1;
-	gdri_slots_each(&forked, count_up, &own);
-	b = (struct object *)new_in(&forked);
-	if (own || !b || b == a || b->inits != 2)
-		return 2;
-	gdri_slots_free(&forked, &b->slot);
-	if (new_in(&forked) != &b->slot || b->inits != 2)
-		return 3;
-	gdri_slots_each(&forked, count_up, &own);
-	return own != 1;
-}
-
-/* Objects taken at the fork stay taken and untouched; another is initialized when it is used. */
-static void after_fork(void)
-{
-	struct gdri_slot *a = new_in(&forked), *b = new_in(&forked);
-
-	(void)gdri_slot_publish(a);
-	gdri_slots_free(&forked, b);
-	pthread_mutex_lock(&forked.lock); /* as another thread of the parent may hold it */
-	ck_assert_int_eq(unit_in_child(in_child, a), 0);
-}
-
 /* A slot whose names are used up is not used again: the next name would be the first one. */
 static void no_name_comes_back(void)
 {
@@ -183,7 +147,6 @@ static const struct unit_test tests[] = {
 	{ "many objects", many, NULL },
 	{ "no memory for a chunk", no_memory, NULL },
 	{ "a full table", full_table, NULL },
-	{ "after a fork", after_fork, NULL },
 	{ "no name comes back", no_name_comes_back, NULL },
 	{ "waits for the lock", waits_for_the_lock, NULL },
 };

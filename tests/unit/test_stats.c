@@ -97,26 +97,6 @@ static void not_counted(void)
 	COUNTED(.pins = 1, .maps = 1);
 }
 
-/* Counting or not: copies outside the mapping, on an unmapped or ended handle fail. */
-static void refused(void)
-{
-	barcopy_mem_t mem = open_memory();
-	char buf[8];
-	gdr_mh_t h;
-	void *p;
-
-	OK(gdr_pin_buffer_v2(g, mem.device_ptr, SIZE, 0, &h));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, mem.cpu_ptr, buf, 8));
-	OK(gdr_map(g, h, &p, SIZE));
-	OK(gdr_copy_to_mapping(h, p, buf, 8));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, (char *)p + SIZE - 7, buf, 8));
-	OK(gdr_unmap(g, h, p, SIZE));
-	FAILS(EINVAL, gdr_copy_from_mapping(h, buf, p, 8));
-	FAILS(EINVAL, barcopy_put32(h, p, 1));
-	OK(gdr_unpin_buffer(g, h));
-	FAILS(EINVAL, gdr_copy_from_mapping(h, buf, p, 8));
-}
-
 /* A read-only map: reads work, every kind of write is EACCES and writes nothing. */
 static void read_only(void)
 {
@@ -427,8 +407,6 @@ static void summary_room(void)
 static const struct unit_test tests[] = {
 	{ "what is counted", what_is_counted, "GDRCOPY_STATS=1" },
 	{ "not counted", not_counted, "GDRCOPY_STATS=0" },
-	{ "refused", refused, "" },
-	{ "refused, counted", refused, "GDRCOPY_STATS=1" },
 	{ "read-only", read_only, "" },
 	{ "read-only, counted", read_only, "GDRCOPY_STATS=1" },
 	{ "arguments", arguments, "" },
