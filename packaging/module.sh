@@ -24,7 +24,7 @@ epoch=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y LICENSE)
 pkg=$work/pkg
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 
-make -s install-boot install-man prefix=/usr DESTDIR="$work/all"
+make -s install-boot prefix=/usr DESTDIR="$work/all"
 mkdir -p "$pkg/DEBIAN" "$pkg/usr/share/doc/barcopy-module" "$pkg/usr/share/man/man4"
 for d in modprobe.d udev dracut; do
 	mkdir -p "$pkg/usr/lib"
@@ -32,7 +32,7 @@ for d in modprobe.d udev dracut; do
 done
 mkdir -p "$pkg/usr/lib/systemd/system"
 ln -s /dev/null "$pkg/usr/lib/systemd/system/gdrdrv.service"
-gzip -9n <"$work/all/usr/share/man/man4/gdrdrv.4" >"$pkg/usr/share/man/man4/gdrdrv.4.gz"
+gzip -9n <packaging/man/gdrdrv.4 >"$pkg/usr/share/man/man4/gdrdrv.4.gz"
 cp packaging/debian/copyright "$pkg/usr/share/doc/barcopy-module/"
 
 kernels=
