@@ -14,9 +14,6 @@
 
 #define STANDIN_CALLS(X)                  \
 	X(cuInit)                         \
-	X(cuDriverGetVersion)             \
-	X(cuDeviceGet)                    \
-	X(cuDeviceGetCount)               \
 	X(cuDevicePrimaryCtxRetain)       \
 	X(cuDevicePrimaryCtxRelease_v2)   \
 	X(cuDevicePrimaryCtxReset_v2)     \
@@ -24,13 +21,11 @@
 	X(cuCtxDestroy_v2)                \
 	X(cuCtxSetCurrent)                \
 	X(cuCtxGetCurrent)                \
-	X(cuCtxPushCurrent_v2)            \
 	X(cuCtxPopCurrent_v2)             \
 	X(cuCtxSynchronize)               \
 	X(cuMemAlloc_v2)                  \
 	X(cuMemFree_v2)                   \
 	X(cuMemAllocAsync)                \
-	X(cuMemFreeAsync)                 \
 	X(cuMemAllocManaged)              \
 	X(cuMemHostAlloc)                 \
 	X(cuMemFreeHost)                  \
@@ -44,8 +39,6 @@
 	X(cuMemCreate)                    \
 	X(cuMemGetHandleForAddressRange)  \
 	X(cuMemExportToShareableHandle)   \
-	X(cuMemGetAddressRange_v2)        \
-	X(cuMemImportFromShareableHandle) \
 	X(cuMemRelease)                   \
 	X(cuMemAddressReserve)            \
 	X(cuMemAddressFree)               \
