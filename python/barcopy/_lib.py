@@ -20,7 +20,7 @@ MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
 BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
-QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT = 1, 2, 4
+QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT, QUEUE_POSTS = 1, 2, 4, 8
 QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
 BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
@@ -40,83 +40,40 @@ class Timeout(Error, TimeoutError):
     """A wait ended without its condition."""
 
 
-class Handle(Structure):
-    """gdr_mh_t"""
-    _fields_ = [("h", c_ulong)]
+def _struct(name, *fields):
+    return type(Structure)(name, (Structure,), {"_fields_": fields})
 
 
-class Info(Structure):
-    """gdr_info_v2_t"""
-    _fields_ = [("va", c_uint64), ("mapped_size", c_uint64), ("page_size", c_uint32),
-                ("tm_cycles", c_uint64), ("cycles_per_ms", c_uint32), ("mapped", c_uint32, 1),
-                ("wc_mapping", c_uint32, 1), ("mapping_type", c_int)]
+def _sized(name, fields):
+    return _struct(name, ("struct_size", c_size_t), *((field, c_uint64) for field in fields.split()))
 
 
-class Segment(Structure):
-    """barcopy_copy_seg_t"""
-    _fields_ = [("map_ptr", c_void_p), ("host_ptr", c_void_p), ("size", c_size_t),
-                ("flags", c_uint32), ("reserved", c_uint32)]
-
-
-class CopyOptions(Structure):
-    """barcopy_copy_options_t"""
-    _fields_ = [("struct_size", c_size_t), ("flags", c_uint32), ("reserved", c_uint32),
-                ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
-
-
-class Mem(Structure):
-    """barcopy_mem_t"""
-    _fields_ = [("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t), ("handle", Handle)]
-
-
-class BarInfo(Structure):
-    """barcopy_bar_info_t"""
-    _fields_ = [("struct_size", c_size_t), ("total", c_uint64), ("used", c_uint64), ("free", c_uint64)]
-
-
-class CacheOptions(Structure):
-    """barcopy_cache_options_t"""
-    _fields_ = [("struct_size", c_size_t), ("validity", c_uint32), ("flags", c_uint32),
-                ("max_bytes", c_uint64), ("max_regions", c_uint64), ("whole_max", c_uint64),
-                ("engine_read_min", c_size_t), ("engine_write_min", c_size_t)]
-
-
-class CacheRegion(Structure):
-    """barcopy_region_t"""
-    _fields_ = [("cpu_ptr", c_void_p), ("device_ptr", c_uint64), ("size", c_size_t),
-                ("handle", Handle), ("entry", c_uint64)]
-
-
-class CacheStats(Structure):
-    """barcopy_cache_stats_t"""
-    _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
-        "hits", "misses", "evictions", "invalidations", "regions", "regions_in_use",
-        "bytes_pinned", "max_bytes", "regions_detached", "bytes_detached")]
-
-
-class RawStats(Structure):
-    """barcopy_stats_t"""
-    _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
-        "flags", "pins", "unpins", "maps", "unmaps", "revoked", "engine_copies",
-        "engine_fallbacks", "cache_hits", "cache_misses", "cache_evictions", "copies_to",
-        "bytes_to", "copies_from", "bytes_from", "puts", "gets", "waits")]
-
-
-class QueueOptions(Structure):
-    """barcopy_queue_options_t"""
-    _fields_ = [("struct_size", c_size_t), ("lines", c_uint32), ("flags", c_uint32)]
-
-
-class QueueView(Structure):
-    """barcopy_queue_view_t"""
-    _fields_ = [(name, c_uint64) for name in ("requests", "replies", "control", "state")] + [
-        ("lines", c_uint32), ("generation", c_uint32)]
-
-
-class QueueState(Structure):
-    """barcopy_queue_state_t"""
-    _fields_ = [("struct_size", c_size_t), ("phase", c_uint32), ("refused", c_uint32), ("begun", c_uint64)]
-
+Handle = _struct("gdr_mh_t", ("h", c_ulong))
+Info = _struct("gdr_info_v2_t", ("va", c_uint64), ("mapped_size", c_uint64), ("page_size", c_uint32),
+               ("tm_cycles", c_uint64), ("cycles_per_ms", c_uint32), ("mapped", c_uint32, 1),
+               ("wc_mapping", c_uint32, 1), ("mapping_type", c_int))
+Segment = _struct("barcopy_copy_seg_t", ("map_ptr", c_void_p), ("host_ptr", c_void_p), ("size", c_size_t),
+                  ("flags", c_uint32), ("reserved", c_uint32))
+CopyOptions = _struct("barcopy_copy_options_t", ("struct_size", c_size_t), ("flags", c_uint32),
+                      ("reserved", c_uint32), ("engine_read_min", c_size_t), ("engine_write_min", c_size_t))
+Mem = _struct("barcopy_mem_t", ("device_ptr", c_uint64), ("cpu_ptr", c_void_p), ("size", c_size_t),
+              ("handle", Handle))
+BarInfo = _sized("barcopy_bar_info_t", "total used free")
+CacheOptions = _struct("barcopy_cache_options_t", ("struct_size", c_size_t), ("validity", c_uint32),
+                       ("flags", c_uint32), ("max_bytes", c_uint64), ("max_regions", c_uint64),
+                       ("whole_max", c_uint64), ("engine_read_min", c_size_t), ("engine_write_min", c_size_t))
+CacheRegion = _struct("barcopy_region_t", ("cpu_ptr", c_void_p), ("device_ptr", c_uint64), ("size", c_size_t),
+                      ("handle", Handle), ("entry", c_uint64))
+CacheStats = _sized("barcopy_cache_stats_t", "hits misses evictions invalidations regions regions_in_use "
+                    "bytes_pinned max_bytes regions_detached bytes_detached")
+RawStats = _sized("barcopy_stats_t", "flags pins unpins maps unmaps revoked engine_copies engine_fallbacks "
+                  "cache_hits cache_misses cache_evictions copies_to bytes_to copies_from bytes_from puts gets waits")
+QueueOptions = _struct("barcopy_queue_options_t", ("struct_size", c_size_t), ("lines", c_uint32),
+                       ("flags", c_uint32))
+QueueView = _struct("barcopy_queue_view_t", *((name, c_uint64) for name in "requests replies control state".split()),
+                    ("lines", c_uint32), ("generation", c_uint32))
+QueueState = _struct("barcopy_queue_state_t", ("struct_size", c_size_t), ("phase", c_uint32),
+                     ("refused", c_uint32), ("begun", c_uint64))
 
 # gdr_mh_t by value is passed as the one word that it is: to ctypes a struct is twice as slow.
 _H, _HP, _P, _PV = c_ulong, POINTER(Handle), POINTER, POINTER(c_void_p)
@@ -172,6 +129,9 @@ _PROTOTYPES = {
     "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32, c_uint64),
     "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32),
     "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint32, c_uint64),
+    "barcopy_queue_receive_any": (c_int, _PV, c_uint32, _P(c_uint32), c_void_p, c_size_t, _P(c_size_t),
+                                  _P(c_uint64), c_uint32, c_uint64),
+    "barcopy_queue_answer": (c_int, c_void_p, _P(c_uint64), _P(c_uint64), c_uint32),
     "barcopy_queue_stop": (c_int, c_void_p, c_uint32),
     "barcopy_queue_destroy": (c_int, c_void_p, c_uint64),
 }

@@ -301,16 +301,16 @@ class Queues(Case):
         super().setUp()
         self.queue = self.gdr.queue(lines=16)
 
-    def launch(self, queue):
+    def launch(self, queue, name=b"gdrcopy_queue_echo", *more):
         cuda, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
         context, stream = ctypes.c_void_p(), ctypes.c_void_p()
-        view, count = queue.view, ctypes.c_uint64(2**64 - 1)
-        self.assertEqual(len(bytes(view)), 40)
-        params = (ctypes.c_void_p * 2)(*(ctypes.addressof(p) for p in (view, count)))
+        values = queue.view, *(more or (ctypes.c_uint64(2**64 - 1),))
+        self.assertEqual(len(bytes(values[0])), 40)
+        params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         for done in (cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
                      cuda.cuStreamCreate(ctypes.byref(stream), 1),
-                     cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry gdrcopy_queue_echo()\n"),
-                     cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"gdrcopy_queue_echo"),
+                     cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry " + name + b"()\n"),
+                     cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name),
                      cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, None)):
             self.assertEqual(done, 0)
         self.addCleanup(cuda.cuDevicePrimaryCtxRelease_v2, 0)
@@ -332,6 +332,28 @@ class Queues(Case):
             self.raises_errno(errno.ESHUTDOWN, queue.send, b"x")
             queue.stop(abort=True)
         self.assertRaises(barcopy.Closed, queue.receive)
+
+    def test_posts_and_calls(self):
+        """Two threads call twice each; the answer is the call's word 5 * 65536 ^ word 3."""
+        with self.gdr.queue(lines=16, posts=True) as queue:
+            u32, answers = ctypes.c_uint32, {}
+            self.launch(queue, b"gdrcopy_queue_posts", u32(2), u32(2), u32(2), ctypes.c_uint64(self.mem.address))
+            self.mem.put64(0, 0)
+            for n in range(4):
+                came, message, call = queue.receive_any(self.queue, timeout=60)
+                words = array.array("I", message)
+                answers[call] = words[5] << 16 ^ words[3]
+                self.assertEqual((came, len(message), words[3]), (queue, 48, 1 + n // 2))
+                if n % 2:
+                    queue.answer(answers)
+                    self.raises_errno(errno.EINVAL, queue.answer, answers)
+                    answers.clear()
+            self.raises_errno(errno.EPIPE, queue.receive_any, until_end=True, timeout=60)
+            self.assertRaises(barcopy.Timeout, queue.receive_any, self.queue, timeout=0)
+            self.assertRaises(ValueError, queue.answer, {1: -1})
+            self.raises_errno(errno.EINVAL, queue.send, b"x")
+            self.assertEqual(self.mem.get64(0), 0)
+        self.assertRaises(barcopy.Closed, self.queue.receive_any, queue)
 
     def test_no_kernel(self):
         sent = 0
