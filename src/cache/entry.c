@@ -363,7 +363,7 @@ int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr
 	/* The end of a cache waits for this count, and retires the name before. */
 	atomic_fetch_add(&cache->invalidating, 1);
 	live = gdri_slot_is(&cache->slot, name);
-	if (live)
+	if (live && end > addr)
 		any = doom_range(cache, addr, end);
 	atomic_fetch_sub(&cache->invalidating, 1);
 	if (any && gdri_is_inside())

@@ -453,12 +453,15 @@ static void host_memory(void)
 static void empty_range(void)
 {
 	barcopy_cache_t cache;
-	barcopy_region_t r;
-	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_region_t r, next;
+	CUdeviceptr d = vmm_new(0, 8);
 
 	for (int i = 0; i < 2; i++) {
 		cache = cache_with(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
-		get_and_put(cache, d);
+		OK(barcopy_cache_get(cache, d, 4 * CHUNK, &r));
+		OK(barcopy_cache_get(cache, d + 2 * CHUNK, 6 * CHUNK, &next));
+		OK(barcopy_cache_put(cache, &r));
+		OK(barcopy_cache_put(cache, &next));
 		FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
 		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
 		OK(barcopy_cache_invalidate(cache, d + 5, 0));
