@@ -46,9 +46,9 @@ nvmlReturn_t nvmlInit_v2(void)
 	if (sim_gpu_count() == 0)
 		return NVML_ERROR_DRIVER_NOT_LOADED;
 	pthread_mutex_lock(&lock);
-	init_count++;
-	for (int i = 0; i < SIM_MAX_GPUS; i++)
+	for (int i = 0; i < SIM_MAX_GPUS && !init_count; i++)
 		devices[i].ordinal = i;
+	init_count++;
 	pthread_mutex_unlock(&lock);
 	return NVML_SUCCESS;
 }
