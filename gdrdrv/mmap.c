@@ -135,20 +135,21 @@ static pte_t *gdrdrv_entry(struct mm_struct *mm, unsigned long addr)
  * VM_FAULT_NOPAGE for each page. That function leaves a PTE marker in place and reports success:
  * the fault would repeat for ever, and in a copy to user space no signal would end it. From 6.7 to
  * a fix of 2026 any user can have userfaultfd put markers into any mapping (UFFDIO_WRITEPROTECT).
- * An empty entry is no marker: another thread is changing it, and the retry makes it again.
+ * An empty entry is no marker: another thread has lifted it, and the retry makes the entry. With
+ * @all nothing is retried.
  *
  * Also corrects mr->map_type if an entry is not write-combining, so that GET_INFO reports the type
  * that the entries have. [start, end) lies in one window, and so in one page table.
  */
 static bool gdrdrv_check_locked(struct gdrdrv_mr *mr, struct vm_area_struct *vma,
-				unsigned long start, unsigned long end)
+				unsigned long start, unsigned long end, bool all)
 {
 	pte_t *at = gdrdrv_entry(vma->vm_mm, start), entry;
 
 	lockdep_assert_held(&mr->lock);
 	for (; at && start < end; start += PAGE_SIZE, at++) {
 		entry = READ_ONCE(*at);
-		if (pte_none(entry))
+		if (pte_none(entry) && !all)
 			continue;
 		if (!pte_present(entry))
 			return false;
@@ -177,7 +178,7 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 	if (!mr->revoked && !mr->retired)
 		ret = gdrdrv_insert(mr, vma, addr, first);
 	if (ret == VM_FAULT_NOPAGE) {
-		if (!gdrdrv_check_locked(mr, vma, addr, first))
+		if (!gdrdrv_check_locked(mr, vma, addr, first, all))
 			ret = VM_FAULT_SIGBUS;
 		if (!all)
 			gdrdrv_insert(mr, vma, start, addr);
@@ -207,11 +208,11 @@ static const struct vm_operations_struct gdrdrv_vm_ops = {
  *
  * Takes mmap_lock and mr->lock for one window at a time: a free callback waits for at most one, and
  * so does another thread that maps. mmap_lock keeps the VMA; one that is being set up or torn down
- * is not found. Between two windows the mapping may move; one that is replaced by a shorter one
- * ends the call.
+ * is not found. Between two windows the mapping may move. If the process replaces it, the call goes
+ * on at the same offset of the other one, and ends if that is shorter.
  *
- * Return: 0: every page has its entry; -EINVAL (not mapped, revoked, or userfaultfd protects a page
- * that has no entry), -ENOMEM, -EINTR (killed).
+ * Return: 0: every page has its entry; -EINVAL (not mapped, revoked, or userfaultfd protects, or
+ * protected during the call, a page that has no entry), -ENOMEM, -EINTR (killed).
  */
 int gdrdrv_populate(struct gdrdrv_mr *mr)
 {

@@ -5,8 +5,12 @@
  * would map memory that may belong to another process by now.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include "rig.h"
 
@@ -66,7 +70,7 @@ static bool thread_sleeps(pid_t tid)
 	bool sleeps = true;
 	int i;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
 	for (i = 0; i < 20 && sleeps; i++) {
 		text = read_text(path);
 		end = text ? strrchr(text, ')') : NULL;
@@ -344,9 +348,119 @@ static void t_pin_beside(void)
 	CHECK_EQ(p.ret, 0);
 }
 
+struct populator {
+	pthread_t thread;
+	uint64_t h;
+	unsigned int passes;
+	int ret;
+};
+
+static void *armed_populate_thread(void *arg)
+{
+	struct populator *p = arg;
+
+	window_arm(p->passes);
+	p->ret = populate(drv, p->h);
+	return NULL;
+}
+
+#define WINDOWS 16 /* of the mapping; a fault, and a step of POPULATE, fill one */
+
+/*
+ * Populates; the unmap by another thread ends that. Both threads have one processor: another one
+ * could fill many windows before the host runs the thread that has waited for the lock.
+ */
+static void populate_in_child(int go)
+{
+	struct populator p = { .passes = rig.seed % (2 * MiB / cpu_page()) };
+	size_t size = WINDOWS * 2 * MiB;
+	uint8_t *at = reserve(size, 2 * MiB);
+	cpu_set_t one;
+	char byte;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	CHECK(!sched_setaffinity(0, sizeof(one), &one));
+	drv = drv_open();
+	p.h = must_pin(drv, gpu_alloc(prov_open(), size), size);
+	must_map_at(drv, p.h, size, at);
+	CHECK(!pthread_create(&p.thread, NULL, armed_populate_thread, &p));
+	CHECK_EQ(read(go, &byte, 1), 1);
+	CHECK_EQ(munmap(at, size), 0);
+	CHECK(!pthread_join(p.thread, NULL));
+	FAILS(EINVAL, p.ret);
+	_exit(0);
+}
+
+/*
+ * POPULATE of a large mapping is stopped in its first window. Then SIGKILL (rig.arg) ends it after
+ * that window, and an unmap, which waits for mmap_lock, after a few.
+ */
+static void t_populate_ends(void)
+{
+	uint64_t aside = gpu_alloc(prov, GPU_PAGE);
+	long ptes = stat_of("ptes"), windows;
+	int go[2], killed = rig.arg;
+	pid_t pid;
+
+	open_window(PROVIDER_BEFORE_INSERT);
+	CHECK(!pipe(go));
+	fflush(stdout);
+	pid = fork();
+	if (!pid)
+		populate_in_child(go[0]);
+	window_free(aside, true);
+	if (killed) {
+		CHECK(!kill(pid, SIGKILL));
+	} else {
+		CHECK_EQ(write(go[1], "", 1), 1);
+		while (!thread_sleeps(pid))
+			;
+	}
+	CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
+	CHECK_EQ(wait_child(pid), killed ? 128 + SIGKILL : 0);
+	windows = (stat_of("ptes") - ptes) / (long)(2 * MiB / cpu_page());
+	printf("# POPULATE ended after %ld of %d windows\n", windows, WINDOWS);
+	CHECK(windows <= (killed ? 1 : WINDOWS / 2));
+}
+
+/*
+ * The marker in a mapping's first page is lifted while POPULATE makes the other entries: the page
+ * has none. POPULATE must make it or fail.
+ */
+static void t_populate_lifted(void)
+{
+	size_t size = 2 * MiB;
+	uint8_t *at = reserve(size, 2 * MiB);
+	struct uffdio_api api = { .api = UFFD_API, .features = 1 << 15 | 1 << 13 };
+	struct uffdio_register reg = { .range = { (uintptr_t)at, size },
+				       .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_writeprotect wp = { .range = { (uintptr_t)at, cpu_page() },
+					  .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	uint64_t aside = gpu_alloc(prov, GPU_PAGE);
+	struct populator p = { .h = must_pin(drv, gpu_alloc(prov, size), size), .passes = 1 };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	must_map_at(drv, p.h, size, at);
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &reg))
+		SKIP("this kernel's userfaultfd refuses mappings without pages");
+	CHECK(!ioctl(fd, UFFDIO_WRITEPROTECT, &wp));
+	open_window(PROVIDER_BEFORE_INSERT);
+	CHECK(!pthread_create(&p.thread, NULL, armed_populate_thread, &p));
+	window_free(aside, true);
+	wp.mode = 0;
+	CHECK(!ioctl(fd, UFFDIO_WRITEPROTECT, &wp));
+	CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
+	CHECK(!pthread_join(p.thread, NULL));
+	CHECK(p.ret == -EINVAL || nr_entries(at, size, cpu_page()) == size / cpu_page());
+}
+
 const struct test tests_window[] = {
 	{ "window-insert", t_insert, BY_CALLBACK, 240, 0 },
 	{ "window-populate", t_insert, BY_CALLBACK, 240, true },
+	{ "window-populate-unmap", t_populate_ends, BY_P2P, 240, false },
+	{ "window-populate-kill", t_populate_ends, BY_P2P, 240, true },
+	{ "window-populate-lifted", t_populate_lifted, BY_P2P, 240, 0 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240, 0 },
 	{ "window-get", t_pin, BY_P2P, 240, PROVIDER_AFTER_GET },
 	{ "window-pin-beside", t_pin_beside, BY_P2P, 240, 0 },
