@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -130,8 +131,21 @@ static void round_trip(barcopy_queue_t q, size_t size, uint64_t n)
 	expect_echo(q, size, n);
 }
 
+static struct gdri_queue *find(barcopy_queue_t name)
+{
+	return (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
+}
+
+/* Word i of a full line of the first lap; the message's six bytes are i. */
+static void put_word(char *ring, unsigned int line, uint64_t i)
+{
+	gdri_store64(ring + line * 64 + i * 8,
+		     i | UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56);
+}
+
 /* Time that passes by nanosleep(), which a wait for kernels calls, and by `tick` at each reading. */
 static _Atomic uint64_t virtual_ns, tick;
+static char *late; /* a ring, whose first line comes when its receiver's millisecond is over */
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -140,6 +154,8 @@ int clock_gettime(clockid_t id, struct timespec *t)
 	if (!now)
 		return (int)syscall(SYS_clock_gettime, id, t);
 	virtual_ns += tick;
+	for (uint64_t i = 0; late && now >= SECOND + MILLISECOND && i < 8; i++)
+		put_word(late, 0, i);
 	t->tv_sec = (time_t)(now / SECOND);
 	t->tv_nsec = (long)(now % SECOND);
 	return 0;
@@ -167,12 +183,17 @@ int nanosleep(const struct timespec *t, struct timespec *left)
 static void sizes(void)
 {
 	static const uint32_t ring[] = { 16, 32, 256 };
+	uint8_t *end = mmap(NULL, 2 * GPU_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	ck_assert(end != MAP_FAILED && !mprotect(end, GPU_PAGE_SIZE, PROT_READ | PROT_WRITE));
+	end += GPU_PAGE_SIZE; /* behind it nothing may be read */
 	for (size_t r = 0; r < COUNT(ring); r++) {
 		barcopy_queue_t q = new_echo(ring[r]);
 
 		for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
-			round_trip(q, size, size);
+			fill(end - size, size, size);
+			send_to(q, end - size, size);
+			expect_echo(q, size, size);
 		}
 		finish(q);
 	}
@@ -202,6 +223,12 @@ static void full_and_empty(void)
 	OK(barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX, 0));
 	FAILS(EAGAIN, barcopy_queue_try_send(q, message, BARCOPY_QUEUE_MESSAGE_MAX, 0));
 	OK(barcopy_queue_destroy(q, 0)); /* no kernel is on it */
+	/* what has come before the call returns is received */
+	q = new_queue(16);
+	late = find(q)->replies;
+	virtual_ns = SECOND;
+	tick = MILLISECOND;
+	OK(barcopy_queue_receive(q, message, 48, NULL, 0, MILLISECOND));
 }
 
 /* The kernel waits for room for its replies; then they come in order, and nothing is lost. */
@@ -296,18 +323,6 @@ static void second_sender(void)
 	}
 	ck_assert(!pthread_join(thread, &rc));
 	ck_assert(second == EBUSY || (intptr_t)rc == EBUSY);
-}
-
-static struct gdri_queue *find(barcopy_queue_t name)
-{
-	return (struct gdri_queue *)gdri_slots_find(&gdri_queues, (uintptr_t)name);
-}
-
-/* Word i of a full line of the first lap; the message's six bytes are i. */
-static void put_word(char *ring, unsigned int line, uint64_t i)
-{
-	gdri_store64(ring + line * 64 + i * 8,
-		     i | UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56);
 }
 
 /* ---- the life of a queue ------------------------------------------------- */
