@@ -33,18 +33,8 @@
 #include "core/mem.h"
 #include "cuda/cuda.h"
 
-static void host_store(uintptr_t addr, uint64_t value);
-static void host_store_line(uintptr_t addr, const uint64_t *w);
 static uint64_t host_load(uintptr_t addr);
-static uint64_t host_get(uintptr_t addr);
-static void host_push(void);
-static void host_flush(void);
-static void fence(bool sc);
-static void yield(void);
-static void gate_lock(pthread_mutex_t *gate);
-static void gate_unlock(pthread_mutex_t *gate);
 static void know_gates(bool publish);
-static uint64_t explored_time(void);
 
 #undef gdri_store64
 #undef gdri_load64
@@ -61,17 +51,6 @@ static uint64_t explored_time(void);
 #define gdri_relax()		     yield()
 #define gdri_now_ns()		     explored_time()
 #define gdri_cuda_context_works(c)   ((void)(c), true)
-#define gdri_queue_send		     explored_send
-#define gdri_queue_send_batch	     explored_send_batch
-#define gdri_queue_receive	     explored_receive
-#define gdri_queue_receive_any	     explored_receive_any
-#define gdri_queue_answer	     explored_answer
-#define gdri_queue_stop		     explored_stop
-#define gdri_queue_is_dead	     explored_is_dead
-#define gdri_queue_create	     explored_create
-#define gdri_queue_destroy	     explored_destroy
-#define gdri_queues_end		     explored_end
-#define gdri_queues		     explored_queues
 #include "queue/queue.h"
 #define gdri_queue_find(name)	   ((struct gdri_queue *)(void *)(name))
 #define pthread_mutex_lock(gate)   gate_lock(gate)

@@ -132,13 +132,13 @@ static void sender(void)
 	for (uint64_t n = 1; n <= run.messages; n++) {
 		fill(message, n, 0);
 		append(addr_of(0, IN + n % IN_WORDS), n, m.released[m.me]);
-		while ((rc = explored_send(m.q, message, size_of(n),
-					   run.ordered ? BARCOPY_QUEUE_ORDERED : 0, 0, EAGAIN)))
+		while ((rc = gdri_queue_send(m.q, message, size_of(n),
+					     run.ordered ? BARCOPY_QUEUE_ORDERED : 0, 0, EAGAIN)))
 			yield();
 	}
 	while (run.relaunch && run.received < run.messages)
 		yield(); /* a stop between two kernels would be the end */
-	explored_stop(m.q, m.fault == NO_STOP_LINE ? BARCOPY_QUEUE_ABORT : 0);
+	gdri_queue_stop(m.q, m.fault == NO_STOP_LINE ? BARCOPY_QUEUE_ABORT : 0);
 }
 
 static void receiver(void)
@@ -150,7 +150,7 @@ static void receiver(void)
 	/* a kernel that waits for room has freed what it took, all but less than a quarter */
 	while (m.q[0].sent < (run.how == BUFFER ? 20 : 29))
 		yield();
-	while ((rc = explored_receive(m.q, got, sizeof(got), &size, 0, 0)) != -EPIPE) {
+	while ((rc = gdri_queue_receive(m.q, got, sizeof(got), &size, 0, 0)) != -EPIPE) {
 		if (rc == -ETIMEDOUT) {
 			yield();
 			continue;

@@ -237,7 +237,7 @@ static void warp(void)
 static void stop(int q, uint32_t flags)
 {
 	run.stopped[q] = true;
-	explored_stop(&m.q[q], flags);
+	gdri_queue_stop(&m.q[q], flags);
 }
 
 static void stopper(void)
@@ -316,9 +316,9 @@ static void answer_some(int q)
 		run.answers[q][k] = run.answers[q][run.owed[q]];
 	}
 	host_push(); /* as the copy that came before */
-	if (explored_answer(&m.q[q], names, answers, n))
+	if (gdri_queue_answer(&m.q[q], names, answers, n))
 		wrong("an answer is refused");
-	if (!below(8) && explored_answer(&m.q[q], names, &one, 1) != -EINVAL)
+	if (!below(8) && gdri_queue_answer(&m.q[q], names, &one, 1) != -EINVAL)
 		wrong("a call is answered twice");
 }
 
@@ -369,9 +369,9 @@ static void receive_all(void)
 		bool ready[] = { is_ready(&m.q[0]), is_ready(&m.q[1]) }, owed = false;
 		uint32_t from = below(3), one = 0; /* one of them, or any */
 
-		rc = explored_receive_any(queues + from % QUEUES, from < QUEUES ? 1 : QUEUES,
-					  from < QUEUES ? &one : &which, got, sizeof(got), &size,
-					  &call, grids_ended() ? BARCOPY_QUEUE_UNTIL_END : 0, 0);
+		rc = gdri_queue_receive_any(queues + from % QUEUES, from < QUEUES ? 1 : QUEUES,
+					    from < QUEUES ? &one : &which, got, sizeof(got), &size,
+					    &call, grids_ended() ? BARCOPY_QUEUE_UNTIL_END : 0, 0);
 		if (!rc) {
 			idle = 0;
 			if (from == QUEUES)
