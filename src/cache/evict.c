@@ -190,14 +190,15 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
 	bool known = gpu != &cache->gpu[GDRI_CACHE_GPUS - 1];
+	size_t looks = was ? LOOKS_WHEN_OVER : SIZE_MAX;
 
 	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
 	for (int round = 0; round < 2; round++) {
-		while (is_beyond(cache, gpu))
-			if (!gdri_cache_evict_locked(
-				    cache, known && gpu->bytes > gpu->max_bytes ? device : -1, 0,
-				    was ? LOOKS_WHEN_OVER : SIZE_MAX))
-				break;
+		while ((gpu->bytes > gpu->max_bytes &&
+			gdri_cache_evict_locked(cache, known ? device : -1, 0, looks)) ||
+		       (cache->count > cache->options.max_regions &&
+			gdri_cache_evict_locked(cache, -1, 0, looks)))
+			;
 		if (was || !is_beyond(cache, gpu))
 			break;
 		/* The second round sees what a put that came before this store has left idle. */

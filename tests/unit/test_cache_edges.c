@@ -434,12 +434,18 @@ static void host_memory(void)
 	CUdeviceptr d = vmm_new(0, 8);
 	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
+	barcopy_region_t r;
 
 	get_and_put(cache, d);
 	get_and_put(cache, d + CHUNK);
 	get_and_put(cache, host);
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert(is_cached(cache, d) && is_cached(cache, d + CHUNK) && is_cached(cache, host));
+	/* But the limit of regions does, also while regions in use exceed the other one. */
+	found(cache)->options.max_regions = 1;
+	OK(barcopy_cache_get(cache, d + 2 * CHUNK, 3 * CHUNK, &r));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	OK(barcopy_cache_put(cache, &r));
 	OK(barcopy_cache_destroy(cache));
 	/* A BAR of four chunks. */
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
