@@ -822,6 +822,27 @@ static void stopped_posts(void)
 	OK(barcopy_mem_free(g, &p.wrong));
 }
 
+/* The end is a ring behind the credit that the kernel was shown, also if it goes on. */
+static void stopped_beside_a_kernel(void)
+{
+	barcopy_queue_t q = new_posts(16);
+	uint64_t got[6];
+
+	pretend_kernel(q);
+	for (unsigned int n = 0; n < 16; n++)
+		for (uint64_t w = 0; w < 8; w++)
+			put_word(find(q)->replies, n, w);
+	for (unsigned int n = 0; n < 16; n++) {
+		OK(barcopy_queue_receive(q, got, 48, NULL, 0, 0));
+		if (n == 2) /* less than a quarter */
+			OK(barcopy_queue_stop(q, 0));
+	}
+	FAILS(EPIPE, barcopy_queue_receive(q, got, 48, NULL, 0, 0));
+	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	OK(barcopy_queue_destroy(q, 0));
+	cuda_hooks.set_fail("");
+}
+
 /* A call that is not answered holds its kernel until an abort; so destroy's deadline is one. */
 static void aborted_calls(void)
 {
@@ -1037,6 +1058,7 @@ static const struct unit_test tests[] = {
 	{ "posts and calls", posts, NULL },
 	{ "posts that stall at every access", posts, "GDRSIM_WARP_STALL=20" },
 	{ "posts that are stopped", stopped_posts, "GDRSIM_WARP_STALL=20" },
+	{ "posts that are stopped beside a kernel", stopped_beside_a_kernel, NULL },
 	{ "calls that are aborted", aborted_calls, NULL },
 	{ "calls that are wrong", wrong_calls, NULL },
 	{ "kinds of queues and kernels", kinds, NULL },

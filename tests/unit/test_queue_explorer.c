@@ -97,11 +97,27 @@ static bool serve_registers(barcopy_warp_t *q, unsigned int flags)
 	return barcopy_warp_put(q, n, data, size, flags);
 }
 
+/* A kernel with the view of an earlier queue: its calls do nothing. */
+static void refused(void)
+{
+	barcopy_queue_view_t view = m.q[0].view;
+	unsigned int data[3] = { 0 }, size;
+	barcopy_warp_t q;
+
+	view.generation--;
+	if (barcopy_warp_begin(&q, view) || barcopy_warp_put(&q, 1, data, 8, 0) ||
+	    barcopy_warp_reply(&q, run.shared, 8, 0) || barcopy_warp_take(&q, data, &size, 0) ||
+	    barcopy_warp_receive(&q, run.shared, 0))
+		wrong("a refused kernel goes on");
+	barcopy_warp_end(&q);
+}
+
 static void lane(void)
 {
 	bool more = true;
 	barcopy_warp_t q;
 
+	refused();
 	for (unsigned int round = 0; more; round++) {
 		if (!barcopy_warp_begin(&q, m.q[0].view))
 			wrong("a kernel was refused");
