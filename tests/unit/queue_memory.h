@@ -169,6 +169,7 @@ static struct {
 	bool killed;
 	unsigned int kill_at, stores;
 	unsigned int number[2]; /* of the running grid and the rival */
+	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
 } m;
 
 static unsigned int below(unsigned int n)
@@ -521,7 +522,8 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_fence()	warp_fence(__LINE__, false)
 #define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
 #define barcopy_warp_pause()	yield()
-#define barcopy_warp_grid()	(m.fault == ONE_GRID ? 1 : m.number[m.me >= RIVAL])
+#define barcopy_warp_grid() \
+	(m.fault == ONE_GRID ? 1 : m.late[m.me] ? 1 << 20 : m.number[m.me >= RIVAL])
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
@@ -612,7 +614,7 @@ static void replace(uintptr_t addr, uint64_t value)
 	struct view *before = w->released[(w->count - 1) % HISTORY], *mine = m.released[m.me];
 
 	/* A producer that comes too late may write the owner's word, and takes that back. */
-	if (m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER)
+	if ((m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER) || m.late[m.me])
 		wrong("a kernel adds after the queue's end");
 	if (before) {
 		struct view *both = calloc(1, sizeof(*both));

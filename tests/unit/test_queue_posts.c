@@ -159,9 +159,15 @@ static bool is_last(int rival)
 static void thread(void)
 {
 	int rival = m.me >= RIVAL, who = m.me - WARP + rival;
+	barcopy_queue_view_t earlier = m.q[0].view;
 	barcopy_port_t p[QUEUES];
 	bool last = false;
 
+	earlier.generation--;
+	m.late[m.me] = true;
+	if (barcopy_port_begin(&p[0], earlier, GRID))
+		wrong("a kernel begins after the queue's end");
+	m.late[m.me] = false;
 	do {
 		for (int q = 0; q < QUEUES; q++)
 			note_begin(who, q,
