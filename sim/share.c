@@ -59,8 +59,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 }
 
 /*
- * The memory behind [ptr, ptr + size). For cuMemAlloc's memory, one allocation in the range is
- * enough: the other bytes of its block, neighbours and rounding, belong to the driver.
+ * The memory behind [ptr, ptr + size). For memory that is not VMM, an allocation at ptr, or a whole
+ * one in the range, is enough: the other bytes of its block, neighbours and rounding, belong to the
+ * driver (cuMemAlloc and pools, driver 580.159.04, 2026-11-23, 240 ranges each).
  */
 static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces, unsigned int *n)
 {
@@ -73,7 +74,8 @@ static CUresult range_pieces(sim_addr ptr, size_t size, struct sim_piece *pieces
 		return CUDA_ERROR_INVALID_VALUE;
 	*n = 0;
 	if (alloc->kind != SIM_VMM) {
-		if (ptr < alloc->block || end > alloc->block + alloc->block_size)
+		if (ptr < alloc->block || end > alloc->block + alloc->block_size ||
+		    (ptr < alloc->base && end < alloc->base + alloc->size))
 			return CUDA_ERROR_INVALID_VALUE;
 		pieces[(*n)++] =
 			(struct sim_piece){ alloc->obj, (size_t)(ptr - alloc->block), size };

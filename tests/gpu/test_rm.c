@@ -85,6 +85,18 @@ static void whole_life(const char *what, CUdeviceptr addr, size_t size)
 
 /* ---- kinds of memory ------------------------------------------------------------------------- */
 
+/* The 64 KiB page of its first bytes begins in p[0], which is freed here. */
+static void beside_freed(const char *what, CUdeviceptr p[3], CUresult (*release)(CUdeviceptr))
+{
+	CU(release(p[0]));
+	CU(cu.StreamSynchronize(NULL));
+	whole_life(what, p[1], 16);
+	whole_life(what, p[1], 100000);
+	whole_life(what, p[1] + 99990, 10);
+	CU(release(p[1]));
+	CU(release(p[2]));
+}
+
 static void plain(void)
 {
 	static const size_t sizes[] = { 4096, 100000, 8 << 20, 4 };
@@ -98,6 +110,14 @@ static void plain(void)
 	whole_life("a part of cuMemAlloc", p[2] + 3 * MIB + 12345, 70001);
 	for (int i = 0; i < 4; i++)
 		CU(cu.MemFree(p[i]));
+	for (int i = 0; i < 3; i++)
+		CU(cu.MemAlloc(&p[i], 100000));
+	beside_freed("cuMemAlloc beside freed memory", p, cu.MemFree);
+}
+
+static CUresult free_in_order(CUdeviceptr p)
+{
+	return more.free_async(p, NULL);
 }
 
 static void pools(void)
@@ -114,8 +134,13 @@ static void pools(void)
 		whole_life("cuMemAllocAsync", p[i], sizes[i]);
 	whole_life("a part of cuMemAllocAsync", p[1] + 3 * MIB + 12345, 70001);
 	whole_life("its last bytes", p[1] + 40 * MIB - 1000, 1000);
+	for (size_t at = 2 * MIB; at < 40 * MIB; at += 2 * MIB) /* an object may end there */
+		whole_life("over a boundary", p[1] + at - 5000, 9000);
 	for (int i = 0; i < 3; i++)
 		CU(more.free_async(p[i], NULL));
+	for (int i = 0; i < 3; i++)
+		CU(more.alloc_async(&p[i], 100000, NULL));
+	beside_freed("cuMemAllocAsync beside freed memory", p, free_in_order);
 	CU(cu.StreamSynchronize(NULL));
 }
 

@@ -113,35 +113,96 @@ static void pools(void)
 	pool_parts(three, 90 * MIB);
 }
 
-/* libcuda once in a while refuses what it exports some time later, in the first call or the second. */
-static void pool_refused_once(void)
+/*
+ * Where the 64 KiB page of a part begins in memory that has been freed, libcuda refuses that page;
+ * where it begins in a neighbour's, libcuda looks at that one while another thread may free it.
+ */
+static void beside_freed(void)
 {
-	static const char *const rules[] = {
-		"cuMemGetHandleForAddressRange:1=1", "cuMemGetHandleForAddressRange:2=1",
-		"cuMemGetHandleForAddressRange:1=1,cuMemGetHandleForAddressRange:2=1,"
-		"cuMemGetHandleForAddressRange:3=1"
+	static const struct {
+		size_t front, size, offset, part;
+	} rows[] = {
+		{ 100000, 100000, 0, 16 },	 { 100000, 100000, 99990, 10 },
+		{ 100000, 100000, 0, 100000 },	 { 0xf200, 100000, 0, 16 }, /* own pages behind */
+		{ 0x200, 0x10000, 0xff00, 200 }, /* own pages in front */
+		{ 0x200, 1000, 999, 1 },	 { 0xe00, 0x400, 0, 4 }, /* no own page */
+		{ 0xfe00, 0x400, 0, 4 },	 { 0xfe00, 0x400, 0x3ff, 1 },
 	};
+
+	OK(rm_pin(standin_alloc(2 * MIB), 1, 0)); /* with the trial */
+	for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+		bool pool = i % 2;
+		size_t row = i / 2;
+		CUdeviceptr p[3];
+
+		for (int k = 0; k < 3; k++) {
+			size_t size = k == 1 ? rows[row].size : rows[row].front;
+
+			p[k] = pool ? rm_pool_alloc(size) : standin_alloc(size);
+		}
+		ck_assert_uint_eq(p[1] - p[0], (rows[row].front + 511) & ~511ull);
+		CU(cuda.cuMemFree_v2(p[0]));
+		CU(cuda.cuMemFree_v2(p[2]));
+		rm_whole_life("beside freed memory", p[1] + rows[row].offset, rows[row].part);
+		CU(cuda.cuMemFree_v2(p[1]));
+	}
+}
+
+/* An object begins between an allocation's own pages and the page that it shares. */
+static void objects_around(void)
+{
+	CUdeviceptr p, two;
+	struct rm_use u;
+
+	setenv("GDRSIM_RM_OBJECT_MIB", "1", 1);
+	rm_begin();
+	OK(rm_pin(standin_alloc(2 * MIB), 1, 0)); /* with the trial */
+	for (int i = 0; i < 4; i++) {
+		bool pool = i & 1, freed = i & 2;
+		CUdeviceptr front = pool ? rm_pool_alloc(0xff200) : standin_alloc(0xff200);
+
+		p = pool ? rm_pool_alloc(100000) : standin_alloc(100000);
+		ck_assert_uint_eq(p - front, 0xff200);
+		if (freed)
+			CU(cuda.cuMemFree_v2(front));
+		OK(rm_use_open(&u, p, 16, 0));
+		rm_look("in front of the object", &u);
+		rm_use_close(&u);
+		rm_whole_life("on both sides", p, 5000);
+		rm_whole_life("behind it", p + 0xe00, 1);
+		CU(cuda.cuMemFree_v2(p));
+		if (!freed)
+			CU(cuda.cuMemFree_v2(front));
+	}
+	two = rm_pool_alloc(2 * MIB + 431);
+	rm_whole_life("some bytes of the next object", two, 2 * MIB + 431);
+	rm_whole_life("these alone", two + 2 * MIB + 1, 430);
+	rm_whole_life("the last of the object", two + 2 * MIB - 1, 1);
+	rm_end(1);
+}
+
+/* The library's own export, of the right size, is the second one. */
+static void pool_mended(void)
+{
 	CUdeviceptr p = rm_pool_alloc(40 * MIB);
-	unsigned long before;
 
 	OK(rm_pin(p, MIB, 0)); /* with the trial */
-	for (size_t i = 0; i < COUNT(rules); i++) {
-		cuda_hooks.set_fail(rules[i]);
-		before = cuda_hooks.calls("cuMemGetHandleForAddressRange");
-		OK(rm_pin(p + MIB, 64 * KIB, 0));
-		ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange") - before,
-				  3 + i);
-	}
-	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=1");
-	before = cuda_hooks.calls("cuMemGetHandleForAddressRange");
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=EINTR");
+	OK(rm_pin(p + MIB, 64 * KIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 3);
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=EIO");
+	FAILS_WITH(EINVAL, "cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE",
+		   rm_pin(p + MIB, 64 * KIB, 0));
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=0x57");
 	FAILS(EINVAL, rm_pin(p + MIB, 64 * KIB, 0));
-	ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange") - before, 8);
-	cuda_hooks.set_fail(NULL);
-	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
-	/* Not when some objects are duplicated already: they would be in the range twice. */
-	rm_sim.faults("RM_DUP_OBJECT:2=0x1f");
-	FAILS(EINVAL, rm_pin(p, 40 * MIB, 0));
+	rm_sim.faults("RM_DUP_OBJECT:2=0x1f"); /* of two parts */
+	FAILS(EINVAL, rm_pin(p + MIB, 38 * MIB, 0));
 	rm_assert_kept(1);
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:1=0x1f"); /* for another reason */
+	FAILS(EINVAL, rm_pin(standin_alloc(8 * MIB) + MIB, 64 * KIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 1);
+	rm_sim.faults(NULL);
+	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
 }
 
 /* A part of a pool's allocation takes BAR1 and objects of the part alone. */
@@ -258,8 +319,9 @@ static const struct unit_test tests[] = {
 	{ "several export calls", several_calls, "" },
 	{ "pools", pools, "" },
 	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
-	{ "pools, one object a call", pools, "GDRSIM_RM_EXPORT_MAX=1" },
-	{ "a pool's memory, refused once", pool_refused_once, "" },
+	{ "beside freed memory", beside_freed, "" },
+	{ "objects around own pages", objects_around, "", .bare = true },
+	{ "an export mended", pool_mended, "" },
 	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
 	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },
