@@ -80,10 +80,10 @@ BARCOPY_WARP_FN void barcopy_warp_store(int yes, unsigned long long addr, unsign
 		     : "memory");
 }
 
-BARCOPY_WARP_FN void barcopy_warp_fence(void)
-{
-	asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
+#define barcopy_warp_fence() asm volatile("fence.acq_rel.sys;" ::: "memory")
+#define barcopy_warp_fence_sc() asm volatile("fence.sc.sys;" ::: "memory")
+/* Between two looks of a thread that waits for the CPU or for other producers. */
+#define barcopy_warp_pause() asm volatile("nanosleep.u32 100;")
 
 /* Writes `to` into a word that is `from`. Returns what it was. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_claim(unsigned long long addr,
@@ -99,11 +99,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_claim(unsigned long long addr,
 	return before;
 }
 
-BARCOPY_WARP_FN void barcopy_warp_fence_sc(void)
-{
-	asm volatile("fence.sc.sys;" ::: "memory");
-}
-
 /* Adds to a word of the GPU's own; returns what it was. */
 BARCOPY_WARP_FN unsigned long long barcopy_warp_add(unsigned long long addr, unsigned long long n)
 {
@@ -114,12 +109,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_add(unsigned long long addr, uns
 		     : "l"(addr), "l"(n)
 		     : "memory");
 	return before;
-}
-
-/* Between two looks of a thread that waits for the CPU or for other producers. */
-BARCOPY_WARP_FN void barcopy_warp_pause(void)
-{
-	asm volatile("nanosleep.u32 100;");
 }
 
 BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
@@ -533,10 +522,9 @@ BARCOPY_WARP_FN unsigned barcopy_port_open(const barcopy_queue_view_t *view)
 	barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number, 0);
 	barcopy_warp_fence_sc(); /* either this grid sees the stop, or the CPU sees this grid */
 	stopped = barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
-	if (stopped) /* just now: for a microsecond the CPU may have seen a grid */
-		barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
-	else
-		barcopy_warp_store(1, kernels, number, 0);
+	/* Stopped just now: for a microsecond the CPU may have seen a grid. */
+	barcopy_warp_store((int)stopped, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
+	barcopy_warp_store(!stopped, kernels, number, 0);
 	return !stopped;
 }
 
@@ -694,9 +682,8 @@ BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, u
 	const unsigned nothing[3] = { 0, 0, 0 };
 	unsigned k;
 
-	if (barcopy_port_fits(p, i, n))
-		return 1;
-	p->credit = barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
+	if (!barcopy_port_fits(p, i, n))
+		p->credit = barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
 	if (barcopy_port_fits(p, i, n))
 		return 1;
 	if (!(p->credit >> 63)) {
