@@ -584,6 +584,14 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
 	return (int)p->open;
 }
 
+/* Where a slot's word is. Neighbours are 64 bytes apart: answers to one line wait for each other. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_port_t *p, unsigned slot)
+{
+	unsigned line = slot & (p->view.lines - 1), part = slot >> barcopy_warp_zeroes(p->view.lines);
+
+	return p->view.requests + (line * 4ull + part) * BARCOPY_QUEUE_SLOT;
+}
+
 /**
  * Waits for the answer to the thread's open call. *answer: its 48 bits. Returns 1; 0: no call is
  * open, or the CPU aborted; the thread then posts nothing more. BARCOPY_WARP_ORDERED: the thread
@@ -591,8 +599,7 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
  */
 BARCOPY_WARP_FN int barcopy_port_wait(barcopy_port_t *p, unsigned long long *answer, unsigned flags)
 {
-	unsigned long long at = p->view.requests + p->slot * (unsigned long long)BARCOPY_QUEUE_SLOT;
-	unsigned long long word;
+	unsigned long long at = barcopy_port_slot(p, p->slot), word;
 	unsigned polls = 0;
 
 	if (p->slot == BARCOPY_PORT_NO_CALL)
@@ -667,6 +674,13 @@ BARCOPY_WARP_FN void barcopy_port_write(const barcopy_port_t *p, unsigned long l
 			   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
 }
 
+BARCOPY_WARP_FN void barcopy_port_line(const barcopy_port_t *p, unsigned long long i,
+				       const unsigned *data, unsigned head)
+{
+	for (unsigned k = 0; k < 4; k++)
+		barcopy_port_write(p, i, k, data + 3 * k, head);
+}
+
 /* Lines [i, i + n) may be written. The shift drops the credit word's flags. */
 BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long long i, unsigned n)
 {
@@ -679,8 +693,7 @@ BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long lon
  */
 BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, unsigned n)
 {
-	const unsigned nothing[3] = { 0, 0, 0 };
-	unsigned k;
+	const unsigned nothing[12] = { 0 };
 
 	if (!barcopy_port_fits(p, i, n))
 		p->credit = barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
@@ -690,8 +703,8 @@ BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, u
 		barcopy_warp_pause();
 		return 0;
 	}
-	for (k = 0; k < 4 && barcopy_port_fits(p, i, 1); k++)
-		barcopy_port_write(p, i, k, nothing, BARCOPY_QUEUE_HEAD_CALL);
+	if (barcopy_port_fits(p, i, 1))
+		barcopy_port_line(p, i, nothing, BARCOPY_QUEUE_HEAD_CALL);
 	return -1;
 }
 
@@ -707,14 +720,16 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_port_t *p, 
 BARCOPY_WARP_FN int barcopy_port_put(barcopy_port_t *p, unsigned long long i, const unsigned *data,
 				     unsigned head)
 {
-	unsigned k;
-	int room;
+	int room = barcopy_port_fits(p, i, 1);
 
+	if (room) { /* by itself: then a post of one thread takes 300 ns, not 374 (H100) */
+		barcopy_port_line(p, i, data, head);
+		return 1;
+	}
 	do {
 		room = barcopy_port_room(p, i, 1);
 		if (room > 0) /* in the loop: no lane waits for the others before its stores */
-			for (k = 0; k < 4; k++)
-				barcopy_port_write(p, i, k, data + 3 * k, head);
+			barcopy_port_line(p, i, data, head);
 	} while (!room);
 	return room > 0;
 }
@@ -772,7 +787,7 @@ BARCOPY_WARP_FN int barcopy_port_call(barcopy_port_t *p, unsigned slot, unsigned
 	if (!p->open || p->slot != BARCOPY_PORT_NO_CALL || slot >= p->view.lines * 4 ||
 	    size - 6 > BARCOPY_QUEUE_LINE - 6)
 		return 0;
-	word = barcopy_port_load(p->view.requests + slot * (unsigned long long)BARCOPY_QUEUE_SLOT, 0);
+	word = barcopy_port_load(barcopy_port_slot(p, slot), 0);
 	i = barcopy_port_ticket(p, 1, flags); /* beside that load */
 	p->sequence = ((unsigned)(word >> 48) + 1) & 0xffff; /* across kernels, too */
 	data[0] = slot;

@@ -908,14 +908,14 @@ static void wrong_calls(void)
 		two[1] = bad ? call : call + 1;
 		answers[0] = bad == 2 ? bits + 1 : bits;
 		FAILS(EINVAL, barcopy_queue_answer(q, two, answers, 2));
-		ck_assert_uint_eq(gdri_load64(slot + 5 * BARCOPY_QUEUE_SLOT), 0);
+		ck_assert_uint_eq(gdri_load64(slot + 5 * GDRI_LINE), 0);
 	}
 	answers[0] = bits;
 	FAILS(EINVAL, barcopy_queue_answer(other, &call, answers, 1));
 	FAILS(EINVAL, barcopy_queue_answer(q, NULL, answers, 1));
 	FAILS(EINVAL, barcopy_queue_answer(q, &call, NULL, 1));
 	OK(barcopy_queue_answer(q, &call, answers, 1));
-	ck_assert_uint_eq(gdri_load64(slot + 5 * BARCOPY_QUEUE_SLOT), bit48 | bits);
+	ck_assert_uint_eq(gdri_load64(slot + 5 * GDRI_LINE), bit48 | bits);
 	FAILS(EINVAL, barcopy_queue_answer(q, &call, answers, 1));
 	FAILS_WITH(EINVAL, "takes no messages", barcopy_queue_send(q, got, 8, 0, WAIT));
 	FAILS(EINVAL, barcopy_queue_try_send(q, got, 8, 0));
