@@ -20,18 +20,6 @@
 #include "base/inside.h"
 #include "base/process.h"
 
-static void tag_lasts(void)
-{
-	uint32_t tag;
-
-	ck_assert_uint_eq(gdri_process_tag(), 0);
-	OK(gdri_process_enter());
-	tag = gdri_process_tag();
-	ck_assert_uint_ne(tag, 0);
-	OK(gdri_process_enter());
-	ck_assert_uint_eq(gdri_process_tag(), tag);
-}
-
 static int child_tag(void *arg)
 {
 	uint32_t parent = *(uint32_t *)arg, own;
@@ -44,27 +32,6 @@ static int child_tag(void *arg)
 	if (!own || own == parent)
 		return 3;
 	return 0;
-}
-
-static int grandchild_tag(void *arg)
-{
-	uint32_t tags[1];
-
-	if (child_tag(arg))
-		return 1;
-	tags[0] = gdri_process_tag();
-	return unit_in_child(child_tag, tags);
-}
-
-static void child_has_none(void)
-{
-	uint32_t tag;
-
-	OK(gdri_process_enter());
-	tag = gdri_process_tag();
-	ck_assert_int_eq(unit_in_child(child_tag, &tag), 0);
-	ck_assert_int_eq(unit_in_child(grandchild_tag, &tag), 0);
-	ck_assert_uint_eq(gdri_process_tag(), tag);
 }
 
 /* A fork that no handler sees (the system call itself): the kernel alone must empty the page. */
@@ -222,8 +189,6 @@ static void waits_for_a_fork(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "the tag lasts", tag_lasts, "" },
-	{ "a child and its child", child_has_none, "" },
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },
