@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WORDS = 16, REQUESTS = 10000 };
+enum { WORDS = 16, REQUESTS = 1000 };
 
 /* In GPU memory, written by the CPU. */
 struct request {
