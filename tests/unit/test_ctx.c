@@ -476,6 +476,7 @@ static void waiting_for_a_lock(void)
 	pthread_mutex_lock(&ctx->lock);
 	one_ends_it(&ctx->lock, races_to_close);
 	ck_assert_int_eq(atomic_load(&unpins), 2);
+	OK(gdr_close(opened())); /* the same lock */
 }
 
 /* Pins, stale unpins and closes at the same time on contexts that come and go. */
