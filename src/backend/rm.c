@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The rm backend: any device memory, by the installed GPU driver alone. See rm_client.h. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +48,14 @@ static int parse(FILE *f)
 static void read_policy_locked(void)
 {
 	FILE *f = fopen(POLICY_FILE, "re");
+	int fd;
 
 	policy_errno = errno;
+	if (!f && policy_errno == ENOENT) { /* a link to no file is ELOOP */
+		fd = gdri_fork_open(POLICY_FILE, O_RDONLY | O_NOFOLLOW);
+		policy_errno = errno;
+		gdri_fork_close(fd);
+	}
 	if (f) {
 		policy = parse(f);
 		fclose(f);

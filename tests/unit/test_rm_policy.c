@@ -7,7 +7,8 @@
 #include "common/wrap.h"
 #include "rm_sim.h"
 
-enum { CANNOT = 'C' }; /* as the file's text: it cannot be opened; "/...": that is read instead */
+/* As the file's text: it cannot be opened; it links to no file; "/...": that is read instead. */
+enum { CANNOT = 'C', LINK = 'L' };
 
 #define X16	"################"
 #define COMMENT X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 "###############"
@@ -38,6 +39,7 @@ static const struct {
 	{ (const char[8]){ 0 }, "rm is off", 8 },
 	{ "/tmp", "/etc/barcopy/policy cannot be read (Is a directory): rm is off" },
 	{ "Cannot", "/etc/barcopy/policy cannot be read (Permission denied): rm is off" },
+	{ "Link", "/etc/barcopy/policy cannot be read (Too many levels of symbolic links): rm" },
 };
 
 static void write_file(const char *name, const char *text, size_t size)
@@ -62,6 +64,8 @@ static void set_policy(const char *text, size_t size)
 	wrap_reset();
 	if (text && *text == CANNOT)
 		wrap_fail("fopen", 1, EACCES);
+	else if (text && *text == LINK)
+		ck_assert_int_eq(symlink("nothing", path), 0);
 	else if (text && *text != '/')
 		write_file(path, text, size ? size : strlen(text));
 	else
