@@ -243,8 +243,7 @@ int barcopy_queue_answer(barcopy_queue_t queue, const uint64_t *calls, const uin
  * follows it; all others are received. A grid that has not begun is refused. Calls are still to be
  * answered, unless aborted; a producer whose call was aborted posts nothing more.
  * @param flags  0 or BARCOPY_QUEUE_ABORT
- * @return 0; EINVAL (queue, flags); EACCES; EBUSY (builds with a sanitizer only: another thread is
- *         sending).
+ * @return 0; EINVAL (queue, flags); EACCES.
  */
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
 
