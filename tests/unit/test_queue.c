@@ -231,6 +231,7 @@ static void full_and_empty(void)
 	virtual_ns = SECOND;
 	tick = MILLISECOND;
 	OK(barcopy_queue_receive(q, message, 48, NULL, 0, MILLISECOND));
+	virtual_ns = 0; /* Check takes the case's time */
 }
 
 /* The kernel waits for room for its replies; then they come in order, and nothing is lost. */
