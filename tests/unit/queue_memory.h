@@ -168,7 +168,7 @@ static struct {
 	bool destroyed[QUEUES];
 	bool killed;
 	unsigned int kill_at, stores;
-	unsigned int number[2]; /* of the running grid and the rival */
+	unsigned int number[1 + RIVALS]; /* of the running grid, and of each rival thread's */
 	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
 } m;
 
@@ -523,7 +523,9 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
 #define barcopy_warp_pause()	yield()
 #define barcopy_warp_grid() \
-	(m.fault == ONE_GRID ? 1 : m.late[m.me] ? 1 << 20 : m.number[m.me >= RIVAL])
+	(m.fault == ONE_GRID ? 1 :             \
+	 m.late[m.me]	     ? 1 << 20 :       \
+			       m.number[m.me < RIVAL ? 0 : m.me - RIVAL + 1])
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {

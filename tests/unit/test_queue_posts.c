@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Posts and calls over a relaxed memory. A grid of three threads and a warp of eight lanes posts to
- * two queues, again and again, in half of the runs beside a rival of two threads; one thread stops
- * the queues, one receives from both, answers in batches, in any order, and ends them.
+ * two queues, again and again, in half of the runs beside a rival of two threads, or two of one;
+ * one thread stops the queues, one receives from both, answers in batches, in any order, and ends
+ * them.
  */
 enum {
 	WARP = 8,
@@ -24,7 +25,8 @@ static struct {
 	bool no_launch; /* no further grid */
 	bool aborted, stopped[QUEUES], received_all;
 	int rounds[2], max_rounds[2]; /* of the grid and its rival */
-	int grid[2][QUEUES][2]; /* of the running two: producers that were accepted, and refused */
+	bool apart; /* each rival thread is a grid */
+	int grid[3][QUEUES][2]; /* of those that run: producers that were accepted, and refused */
 	uint64_t begun[QUEUES]; /* grids that were accepted */
 	uint64_t sent[PRODUCERS][QUEUES], accepted[PRODUCERS][QUEUES], seen[PRODUCERS][QUEUES];
 	bool refused[PRODUCERS][QUEUES], absent[PRODUCERS][QUEUES]; /* by a post; by begin */
@@ -62,7 +64,7 @@ static void fill(unsigned int *data, uint64_t n, int who, int q, unsigned int fl
 /* A grid is accepted, or refused because of its rival, a stop or the queue's end, as a whole. */
 static void note_begin(int who, int q, int open)
 {
-	int *grid = run.grid[who >= GRID][q];
+	int *grid = run.grid[who < GRID ? 0 : run.apart ? who - GRID + 1 : 1][q];
 
 	if (m.killed)
 		return;
@@ -149,16 +151,30 @@ static bool is_last(int rival)
 {
 	bool last;
 
-	memset(run.grid[rival], 0, sizeof(run.grid[rival]));
-	m.number[rival] += 2;
+	memset(run.grid[rival], 0, sizeof(run.grid[0]) * (rival ? 2 : 1));
+	for (int i = rival; i <= rival * RIVALS; i++)
+		m.number[i] += 3;
 	last = ++run.rounds[rival] >= run.max_rounds[rival] || run.no_launch;
 	run.no_launch |= last && run.rounds[!rival] >= run.max_rounds[!rival];
 	return last;
 }
 
+/* Where all grids have ended, and none begins meanwhile, none is refused. */
+static void begin(barcopy_port_t *p, int who, int q, unsigned int n)
+{
+	uint64_t begun = newest(addr_of(q, AT_BEGUN));
+	bool free = newest(addr_of(q, AT_ENDED)) == begun && !(newest(addr_of(q, AT_OWNER)) >> 32);
+	int open = barcopy_port_begin(p, m.q[q].view, n);
+
+	note_begin(who, q, open);
+	if (free && run.absent[who][q] && newest(addr_of(q, AT_BEGUN)) == begun)
+		wrong("refused although no grid runs");
+}
+
 static void thread(void)
 {
 	int rival = m.me >= RIVAL, who = m.me - WARP + rival;
+	unsigned int n = !rival ? GRID : run.apart ? 1 : RIVALS;
 	barcopy_queue_view_t earlier = m.q[0].view;
 	barcopy_port_t p[QUEUES];
 	bool last = false;
@@ -170,8 +186,7 @@ static void thread(void)
 	m.late[m.me] = false;
 	do {
 		for (int q = 0; q < QUEUES; q++)
-			note_begin(who, q,
-				   barcopy_port_begin(&p[q], m.q[q].view, rival ? RIVALS : GRID));
+			begin(&p[q], who, q, n);
 		for (unsigned int k = below(run.few ? 3 : 12 * m.lines); k; k--) {
 			int q = (int)below(QUEUES);
 
@@ -332,10 +347,12 @@ static void answer_some(int q)
 static bool grids_ended(void)
 {
 	for (int q = 0; q < QUEUES; q++) {
+		int begun[] = { run.grid[0][q][0] + run.grid[0][q][1],
+				run.grid[1][q][0] + run.grid[1][q][1] + run.grid[2][q][0] +
+					run.grid[2][q][1] };
+
 		for (int i = 0; i < 2; i++)
-			if (run.rounds[i] +
-				    (run.grid[i][q][0] + run.grid[i][q][1] == (i ? RIVALS : GRID)) <
-			    run.max_rounds[i])
+			if (run.rounds[i] + (begun[i] == (i ? RIVALS : GRID)) < run.max_rounds[i])
 				return false;
 		if (host_load(addr_of(q, AT_BEGUN)) < run.begun[q] ||
 		    gdri_queue_has_kernel(&m.q[q]))
@@ -465,7 +482,9 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.with_drop = !m.kill_at && !below(4);
 	run.max_rounds[0] = 1 + (int)below(6);
 	run.max_rounds[1] = seed / 12 % 2 ? 1 + (int)below(6) : 0;
+	run.apart = seed / 24 % 2;
 	m.number[1] = 1;
+	m.number[2] = 1 + run.apart;
 	run.few = below(2);
 	run_agents();
 	if (!m.wrong && !run.received_all)
