@@ -296,6 +296,12 @@ int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const
 	return call(own.ctl, request, arg, status, what);
 }
 
+int gdri_rm_call_node(const struct gdri_rm_gpu *gpu, unsigned long request, void *arg,
+		      const uint32_t *status, const char *what)
+{
+	return call(gpu->node, request, arg, status, what);
+}
+
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what)
 {
 	return control(&own, own.client, command, params, size, what);

@@ -84,8 +84,10 @@ bool gdri_rm_client_ends(void);
  */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 
-/* One call on the client; status: the field of arg that receives RM's answer. */
+/* One call on the client, or on the GPU's node; status: the field of arg that receives RM's answer. */
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
+int gdri_rm_call_node(const struct gdri_rm_gpu *gpu, unsigned long request, void *arg,
+		      const uint32_t *status, const char *what);
 int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
 rm_handle gdri_rm_client(void);
 

@@ -180,6 +180,8 @@ static int mend(struct export *export, int *fd)
 	struct rm_export_515 *head = &export->asked.old;
 	uint64_t *offsets = is_old ? head->offsets : export->asked.now.offsets;
 	uint64_t *sizes = is_old ? head->sizes : export->asked.now.sizes;
+	uint32_t *status = is_old ? &head->status : &export->asked.now.status;
+	int rc;
 
 	if (!export->refused || !offsets[0] || offsets[0] + sizes[0] != export->size)
 		return -EINVAL;
@@ -188,9 +190,11 @@ static int mend(struct export *export, int *fd)
 	head->fd = -1;
 	head->total = head->count = 1;
 	head->size = sizes[0] = export->size;
-	while (ioctl(export->gpu->node, export->refused, &export->asked))
-		if (errno != EINTR)
-			return -EINVAL;
+	*status = RM_OK;
+	rc = gdri_rm_call_node(export->gpu, export->refused, &export->asked, status,
+			       "the library's EXPORT_TO_DMABUF_FD");
+	if (rc)
+		return rc;
 	observe(export, export->gpu->node, export->refused, &export->asked);
 	*fd = head->fd;
 	return *fd < 0 ? -EINVAL : 0;

@@ -451,7 +451,7 @@ static void refused_of_a_pool(void)
 	rm_open_context();
 	p = rm_pool_alloc(8 * MIB);
 	rm_whole_life("from its start on", p, 8 * MIB);
-	FAILS_WITH(EINVAL, "cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE",
+	FAILS_WITH(EINVAL, "EXPORT_TO_DMABUF_FD: NV_ERR_OBJECT_NOT_FOUND",
 		   rm_pin(p + MIB, 64 * KIB, 0));
 	rm_end(1);
 }
