@@ -178,7 +178,8 @@ int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, 
 /**
  * Sends `count` messages of `size` bytes each, which lie one behind the other: all or none. Costs
  * one fence where the CPU has no MOVDIR64B, as one send does. Conditions and errors as
- * barcopy_queue_send(), and EMSGSIZE where they need more than 3/4 of the ring's lines.
+ * barcopy_queue_send(), and EMSGSIZE where they need more than 3/4 of the ring's lines; a count of
+ * 0 sends nothing, asks nothing of the size, the kind or a stop, and is 0.
  */
 int barcopy_queue_send_batch(barcopy_queue_t queue, const void *messages, size_t size,
 			     uint32_t count, uint32_t flags, uint64_t timeout_ns);
@@ -226,7 +227,7 @@ int barcopy_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uin
  * Answers calls, in any order; costs one push for all. A producer that waits with
  * BARCOPY_WARP_ORDERED sees what the calling thread has copied before into a mapping of the same
  * GPU. Any thread; each call once.
- * @param calls    `count` names
+ * @param calls    `count` names; of 0 names the kind of queue is not asked
  * @param answers  their answers, 48 bits each
  * @return 0; EINVAL (queue, NULL, one that is no open call, an answer of more than 48 bits: nothing
  *         was answered); EACCES.
