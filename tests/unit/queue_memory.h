@@ -57,7 +57,8 @@ static void know_gates(bool publish);
 #define pthread_mutex_unlock(gate) gate_unlock(gate)
 #undef atomic_load_explicit
 #undef atomic_store_explicit
-#define atomic_load_explicit(p, order) (know_gates(false), *(p))
+#define KNOW(order, publish)	       ((order) == memory_order_relaxed ? (void)0 : know_gates(publish))
+#define atomic_load_explicit(p, order) (KNOW(order, false), *(p))
 #undef BARCOPY_QUEUE_LAP_MASK
 #define BARCOPY_QUEUE_LAP_MASK m.lap_mask
 
@@ -446,7 +447,7 @@ static void gate_unlock(pthread_mutex_t *gate)
 	maybe();
 }
 
-#define atomic_store_explicit(p, v, order) (know_gates(true), *(p) = (v))
+#define atomic_store_explicit(p, v, order) (KNOW(order, true), *(p) = (v))
 
 #include "queue/messages.c"
 #include "queue/queue.c"
@@ -522,10 +523,10 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_fence()	warp_fence(__LINE__, false)
 #define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
 #define barcopy_warp_pause()	yield()
-#define barcopy_warp_grid() \
-	(m.fault == ONE_GRID ? 1 :             \
-	 m.late[m.me]	     ? 1 << 20 :       \
-			       m.number[m.me < RIVAL ? 0 : m.me - RIVAL + 1])
+#define barcopy_warp_grid()            \
+	(m.fault == ONE_GRID ? 1       \
+	 : m.late[m.me]	     ? 1 << 20 \
+			     : m.number[m.me < RIVAL ? 0 : m.me - RIVAL + 1])
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
