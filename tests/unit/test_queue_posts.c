@@ -494,7 +494,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 
 static void no_faults(void)
 {
-	expect_right(unit_quick() ? 60 : 300);
+	expect_right(unit_quick() ? 80 : 300);
 }
 
 /* Some take hundreds of runs. With a sanitizer half of them have to be seen. */
