@@ -13,6 +13,7 @@ static struct {
 	enum how how;
 	bool ordered, relaunch;
 	uint64_t received, kernels;
+	bool over; /* the last kernel is at its end */
 	struct {
 		uint64_t kernel; /* which one answered a message */
 		unsigned int flags; /* how */
@@ -129,6 +130,7 @@ static void lane(void)
 				       ? serve_buffer(&q, flags)
 				       : serve_registers(&q, flags);
 		}
+		run.over = !more;
 		barcopy_warp_end(&q);
 		/* the next kernel comes from another stream: what it knows, it has by the owner's word */
 		gather(0, 0, false);
@@ -182,7 +184,8 @@ static void receiver(void)
 	if (run.received != run.messages)
 		wrong("a message was lost");
 	/* a kernel may have begun behind the stop */
-	while (!m.done[0] || host_load(addr_of(0, AT_ENDED)) < run.kernels)
+	while (!run.over || host_load(addr_of(0, AT_ENDED)) < run.kernels ||
+	       gdri_queue_has_kernel(m.q))
 		yield();
 	if (!withdraw(m.q))
 		wrong("the queue is not free after its last kernel");
