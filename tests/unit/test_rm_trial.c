@@ -456,6 +456,56 @@ static void refused_of_a_pool(void)
 	rm_end(1);
 }
 
+/* ---- what libcuda exports of a pool -------------------------------------- */
+
+static struct rm_export_570 asked;
+
+static void record(struct rm_export_570 *e)
+{
+	asked = *e;
+}
+
+/*
+ * What libcuda passed on an H100, driver 580.159.04: a pool's memory has an object for each 32 MiB,
+ * and the sizes are wrong unless the range begins where one does or ends where the last one does.
+ */
+static void parts_of_a_pool(void)
+{
+	static const struct {
+		size_t at, size;
+		uint32_t status, count;
+		uint64_t parts[2][2]; /* offset, size */
+	} calls[] = {
+		{ 0x10000, 0x10000, 0x1f, 1, { { 0x10000, 0 } } },
+		{ 0x900000, 0x10000, 0x1f, 1, { { 0x900000, 0xffffffffff710000 } } },
+		{ 0x10000, 0x30000, 0x1f, 1, { { 0x10000, 0x20000 } } },
+		{ 0x1ff0000, 0x20000, 0x1f, 2,
+		  { { 0x1ff0000, 0xfffffffffe030000 }, { 0xfffffffffe020000, 0x3fd0000 } } },
+		{ 0x1ff0000, 0x10000, 0, 1, { { 0x1ff0000, 0x10000 } } },
+		{ 0, 0x2010000, 0, 2, { { 0, 0x2000000 }, { 0, 0x10000 } } },
+		{ 0x3000000, 0x2000000, 0, 2, { { 0x1000000, 0x1000000 }, { 0, 0x1000000 } } },
+	};
+	CUdeviceptr pool;
+	int fd;
+
+	spoil_exports(record);
+	pool = rm_pool_alloc(80 * MIB);
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		ck_assert_int_eq(cuda.cuMemGetHandleForAddressRange(
+					 &fd, pool + calls[i].at, calls[i].size,
+					 CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+				 calls[i].status ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+		if (!calls[i].status)
+			close(fd);
+		ck_assert_uint_eq(asked.status, calls[i].status);
+		ck_assert_uint_eq(asked.total, calls[i].count);
+		for (uint32_t k = 0; k < asked.total; k++) {
+			ck_assert_uint_eq(asked.offsets[k], calls[i].parts[k][0]);
+			ck_assert_uint_eq(asked.sizes[k], calls[i].parts[k][1]);
+		}
+	}
+}
+
 struct spoiled {
 	void (*how)(struct rm_export_570 *e);
 	const char *text;
@@ -522,6 +572,7 @@ static const struct unit_test tests[] = {
 	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
 	{ "one range alone", one_range, "", .bare = true },
 	{ "no object in a refused call", refused_of_a_pool, "", .bare = true },
+	{ "libcuda's exports of a pool", parts_of_a_pool, "", .bare = true },
 };
 
 UNIT_MAIN("rm: trial", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
