@@ -584,7 +584,7 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
 	return (int)p->open;
 }
 
-/* Where a slot's word is. Neighbours are 64 bytes apart: answers to one line wait for each other. */
+/* Where a slot's word is. Neighbours are 64 bytes apart: answers in one line wait in turn. */
 BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_port_t *p, unsigned slot)
 {
 	unsigned line = slot & (p->view.lines - 1), part = slot >> barcopy_warp_zeroes(p->view.lines);

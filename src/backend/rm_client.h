@@ -84,7 +84,7 @@ bool gdri_rm_client_ends(void);
  */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 
-/* One call on the client, or on the GPU's node; status: the field of arg that receives RM's answer. */
+/* One call on the client, or the GPU's node; status: arg's field that receives RM's answer. */
 int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
 int gdri_rm_call_node(const struct gdri_rm_gpu *gpu, unsigned long request, void *arg,
 		      const uint32_t *status, const char *what);
