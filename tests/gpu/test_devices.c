@@ -3,13 +3,11 @@
  * Several GPUs in one process, or the stand-in's two: each has its own memory, mapping and counts,
  * whichever device is current in the calling thread. Skipped on one GPU.
  */
-#include <pthread.h>
-
 #include "gpu_test.h"
 
 #define SIZE ((size_t)4 << 20)
 
-enum { MAX_DEVICES = 8, LOCAL_ROUNDS = 2000 };
+enum { MAX_DEVICES = 8 };
 
 /* A device and a buffer on it. */
 struct device {
@@ -162,38 +160,6 @@ static void bars(void)
 	}
 }
 
-static void *one_device(void *arg)
-{
-	const barcopy_mem_t *m = &((struct device *)arg)->mem;
-	uint8_t in[1024], out[1024];
-
-	for (unsigned int round = 0; round < LOCAL_ROUNDS; round++) {
-		size_t at = SIZE / 2 + (round * 1031) % (SIZE / 2 - sizeof(in));
-
-		pattern(in, sizeof(in), round ^ (unsigned int)(uintptr_t)arg);
-		if (gdr_copy_to_mapping(m->handle, (char *)m->cpu_ptr + at, in, sizeof(in)) ||
-		    gdr_copy_from_mapping(m->handle, out, (char *)m->cpu_ptr + at, sizeof(out)) ||
-		    memcmp(in, out, sizeof(in)))
-			return arg;
-	}
-	return NULL;
-}
-
-static void a_thread_each(void)
-{
-	pthread_t threads[MAX_DEVICES];
-	void *bad;
-
-	if (!allocated())
-		return;
-	for (int i = 0; i < device_count; i++)
-		CHECK(!pthread_create(&threads[i], NULL, one_device, &devices[i]), "no thread");
-	for (int i = 0; i < device_count; i++) {
-		pthread_join(threads[i], &bad);
-		CHECK(!bad, "device %d: other bytes", i);
-	}
-}
-
 static void give_back(void)
 {
 	if (!allocated())
@@ -212,7 +178,6 @@ static const struct gpu_test tests[] = {
 	{ "another device current, or none", others_current },
 	{ "the copy engine of the memory's device", engines },
 	{ "BAR1 of each", bars },
-	{ "a thread for each", a_thread_each },
 	{ "given back", give_back },
 };
 

@@ -108,74 +108,6 @@ static void host_memory(void)
 	CU(cu.MemFreeHost(mem));
 }
 
-static void pageable_memory(void)
-{
-	static char here[65536];
-	gdr_mh_t h = { 99 };
-	int rc = gdr_pin_buffer_v2(test_g, (unsigned long)(uintptr_t)here, 64, 0, &h);
-
-	CHECK(rc == EINVAL, "errno %d: %s", rc, barcopy_last_error());
-	CHECK(h.h == 99, "an output written on failure");
-	CHECK(strstr(barcopy_last_error(), "CUDA does not know"), "%s", barcopy_last_error());
-}
-
-static void bad_arguments(void)
-{
-	struct vmm v;
-	gdr_mh_t h;
-	void *va;
-
-	if (vmm_alloc(&v, 2 << 20, 1, EXPORTABLE))
-		return;
-	FAILS(EINVAL, gdr_pin_buffer_v2(test_g, v.ptr, 0, 0, &h));
-	FAILS(EOVERFLOW, gdr_pin_buffer_v2(test_g, v.ptr, SIZE_MAX, 0, &h));
-	FAILS(EINVAL, gdr_pin_buffer_v2(test_g, v.ptr, 64, 2, &h));
-	FAILS(EINVAL, gdr_pin_buffer_v2(test_g, v.ptr, 64, 0, NULL));
-	OK(gdr_pin_buffer(test_g, v.ptr, 64, 1, 1, &h)); /* invalid tokens are ignored */
-	OK(gdr_unpin_buffer(test_g, h));
-	OK(gdr_pin_buffer(test_g, v.ptr, 1, 0, 0, &h));
-	FAILS(EINVAL, gdr_map(test_g, h, &va, 0));
-	FAILS(EINVAL, gdr_map(test_g, h, &va, 65537));
-	FAILS(EINVAL, gdr_map_v2(test_g, h, &va, 4096, 4));
-	FAILS(EINVAL, gdr_unmap(test_g, h, NULL, 4096));
-	OK(gdr_map(test_g, h, &va, 1));
-	OK(gdr_copy_to_mapping(h, va, "", 0));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, (char *)va + 65535, "ab", 2));
-	FAILS(EINVAL, gdr_copy_to_mapping(h, va, NULL, 1));
-	FAILS(EINVAL, gdr_unmap(test_g, h, (char *)va + 1, 1));
-	OK(gdr_unmap(test_g, h, va, 1));
-	OK(gdr_unpin_buffer(test_g, h));
-	FAILS(EINVAL, gdr_unpin_buffer(test_g, h));
-	vmm_free(&v);
-}
-
-static void attributes(void)
-{
-	struct vmm v;
-	uint64_t value;
-	gdr_mh_t h;
-	int i, major = 0, minor = 0;
-
-	if (vmm_alloc(&v, 2 << 20, 1, EXPORTABLE))
-		return;
-	for (int a = GDR_ATTR_USE_PERSISTENT_MAPPING; a < GDR_ATTR_MAX; a++) {
-		OK(gdr_get_attribute(test_g, (gdr_attr_t)a, &i));
-		printf("# attribute %d: %d\n", a, i);
-	}
-	FAILS(EINVAL, gdr_get_attribute(test_g, GDR_ATTR_MAX, &i));
-	OK(gdr_driver_get_version(test_g, &major, &minor));
-	CHECK(major == 2 && minor >= 0 && minor <= 6, "driver %d.%d", major, minor);
-	OK(gdr_pin_buffer_v2(test_g, v.ptr, 4096, 0, &h));
-	for (int a = BARCOPY_HANDLE_ATTR_BACKEND; a < BARCOPY_HANDLE_ATTR_MAX; a++) {
-		OK(barcopy_get_handle_attribute(test_g, h, (barcopy_handle_attr_t)a, &value));
-		printf("# handle attribute %d: %llu\n", a, (unsigned long long)value);
-	}
-	OK(barcopy_get_handle_attribute(test_g, h, BARCOPY_HANDLE_ATTR_DEVICE, &value));
-	CHECK((int)value == test_gpu.ordinal, "device %llu", (unsigned long long)value);
-	OK(gdr_unpin_buffer(test_g, h));
-	vmm_free(&v);
-}
-
 #define HOST(name, flags, type, by_pointer)                        \
 	{                                                          \
 		name, host_memory, &(struct kind)                  \
@@ -192,9 +124,6 @@ static const struct gpu_test tests[] = {
 	HOST("the same by its device pointer", 0, CACHING, true),
 	HOST("cudaHostAlloc memory, write-combined", CU_MEMHOSTALLOC_WRITECOMBINED, WC, false),
 	HOST("the same by its device pointer", CU_MEMHOSTALLOC_WRITECOMBINED, WC, true),
-	{ "malloc memory", pageable_memory },
-	{ "bad arguments", bad_arguments },
-	{ "attributes", attributes },
 };
 
 GPU_TEST_MAIN(tests)

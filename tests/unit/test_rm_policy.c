@@ -7,8 +7,8 @@
 #include "common/wrap.h"
 #include "rm_sim.h"
 
-/* As the file's text: it cannot be opened; it links to no file; "/...": that is read instead. */
-enum { CANNOT = 'C', LINK = 'L' };
+/* As the text: it cannot be opened; it links to no file; it comes late; "/...": that is read instead. */
+enum { CANNOT = 'C', LINK = 'L', MEANWHILE = 'M' };
 
 #define X16	"################"
 #define COMMENT X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 "###############"
@@ -40,6 +40,7 @@ static const struct {
 	{ "/tmp", "/etc/barcopy/policy cannot be read (Is a directory): rm is off" },
 	{ "Cannot", "/etc/barcopy/policy cannot be read (Permission denied): rm is off" },
 	{ "Link", "/etc/barcopy/policy cannot be read (Too many levels of symbolic links): rm" },
+	{ "Meanwhile", NULL },
 };
 
 static void write_file(const char *name, const char *text, size_t size)
@@ -70,6 +71,8 @@ static void set_policy(const char *text, size_t size)
 		write_file(path, text, size ? size : strlen(text));
 	else
 		unlink(path);
+	if (text && *text == MEANWHILE)
+		wrap_fail("fopen", 1, ENOENT);
 	wrap_instead("/etc/barcopy/policy", text && *text == '/' ? text : path);
 }
 
@@ -91,8 +94,7 @@ static void file(void)
 		set_policy(says ? "rm=on\n" : "rm=off\n", 0);
 	}
 	rm_assert_kept(0);
-	if (says)
-		ck_assert_int_eq(resources_fds(), fds);
+	ck_assert_int_eq(resources_fds(), fds);
 	unit_remove_dir(dir);
 }
 
