@@ -34,8 +34,7 @@ extern "C" {
 #endif
 
 /**
- * The level of this header, which grows with each addition. After the release that declares these
- * calls stable nothing is removed (docs/versions.md).
+ * The level of this header, which grows with each addition. Nothing is removed (docs/versions.md).
  */
 #define BARCOPY_API_VERSION 1
 
