@@ -12,7 +12,6 @@ The description, one thing a line; '#' begins a comment line:
     fill PATH COUNT TEXT    a file of COUNT times TEXT
     dir PATH                a directory (others are made as needed)
     link PATH TARGET        a symbolic link, its target as it stands
-    closed PATH             a file that may not be read (by others than root)
     fifo PATH               a FIFO
     cpus NODES              NUMA nodes and their CPUs: '0=0-7@0 1=8-15@1', the socket behind '@'
     group NUMBER TYPE       an IOMMU group
@@ -110,9 +109,6 @@ class Tree:
             self.directory(name)
         elif kind == "link":
             self.link(name, words[2])
-        elif kind == "closed":
-            self.text(name, "closed")
-            os.chmod(self.path(name), 0)
         elif kind == "fifo":
             os.mkfifo(self.path(name))
         elif kind == "cpus":

@@ -13,7 +13,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 doctor=$(cd "$1" && pwd)/tests/test_doctor_machines
 work=$(mktemp -d)
-trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 out=$2
 [ "$out" = refresh ] && out=$work/out
 mkdir -p "$out"

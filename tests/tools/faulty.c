@@ -5,7 +5,7 @@
  * writes the byte behind its range), error (writes fail), drop (barcopy_put32() stores nothing),
  * dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
  * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
- * served), open (a process gets one context), crash, hang.
+ * served), open (a process gets one context), crash, hang, deaf (to its alarm, too).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -119,7 +119,9 @@ int barcopy_flush(gdr_mh_t handle)
 	REAL(barcopy_flush)
 	if (fault_is("crash"))
 		raise(SIGSEGV);
-	while (fault_is("hang"))
+	if (fault_is("deaf"))
+		signal(SIGALRM, SIG_IGN);
+	while (fault_is("hang") || fault_is("deaf"))
 		sleep(1);
 	return real(handle);
 }

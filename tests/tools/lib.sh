@@ -1,40 +1,20 @@
 # SPDX-License-Identifier: MIT
-# For the tests of the tools, sourced: a run of a tool, judgements in the form of TAP, the closing
-# line. Sets here, root, build, sim (from the two arguments), tmp, out, err. A test's comments on a
-# failure leave out the lines of stdout that match $hide.
-# shellcheck shell=sh disable=SC2034 # used by the script that sources this
+# For the tests of the tools, sourced with BUILD_DIR SIM_DIR: a run of a tool, and judgements. Sets root, here, build,
+# sim, tmp, out, err. A test's comments on a failure leave out the lines of stdout that match $hide.
+# shellcheck shell=bash disable=SC2034 # used by the script that sources this
+# shellcheck source=tests/common/build.bash
+. "$(dirname "${BASH_SOURCE[0]}")/../common/build.bash"
 
-if [ $# -ne 2 ]; then
-	echo "usage: $0 BUILD_DIR SIM_DIR" >&2
-	exit 1
-fi
-build=$(cd "$1" && pwd) || exit 1
-sim=$(cd "$2" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-out=$tmp/out
-err=$tmp/err
-hide='^$'
+build=$(realpath "$out") && sim=$(realpath "${2:?directory of the stand-ins}") || exit 1
+root=$PWD here=$PWD/tests/tools out=$tmp/out err=$tmp/err hide='^$'
 
 # What the caller's shell has set must not decide a test.
-export LC_ALL=C
 unset GDRSIM_FAIL GDRSIM_DEVICES GDRSIM_DRIVER_VERSION GDRSIM_DMABUF_MMAP LD_PRELOAD
 unset GDRCOPY_BACKEND GDRCOPY_TOOL_SIM GDRCOPY_USE_DMABUF_MMAP CUDA_VISIBLE_DEVICES
 
-passed=0
-failed=0
-skipped=0
-
-pass() {
-	passed=$((passed + 1))
-	echo "ok $((passed + failed + skipped)) - $1"
-}
-
-fail() {
-	failed=$((failed + 1))
-	echo "not ok $((passed + failed + skipped)) - $1"
+fail() { # fail NAME [COMMENT...]
+	false
+	ok "$1"
 	shift
 	for line in "$@"; do
 		echo "#   $line"
@@ -43,15 +23,15 @@ fail() {
 	sed 's/^/#   stderr: /' "$err" | head -n 20
 }
 
-skip() {
-	skipped=$((skipped + 1))
-	echo "ok $((passed + failed + skipped)) - $1 # SKIP $2"
-}
-
 # run [VAR=value...] TOOL [option...]: out, err and rc hold the result
 run() {
 	env "$@" </dev/null >"$out" 2>"$err"
 	rc=$?
+}
+
+# The same with a full disk behind stdout.
+run_full() {
+	run sh -c 'env "$@" >/dev/full' sh "$@"
 }
 
 # expect NAME RC [PATTERN of stdout [PATTERN of stderr]]: judges the last run
@@ -63,7 +43,8 @@ expect() {
 	elif [ -n "${4-}" ] && ! grep -Eq -- "$4" "$err"; then
 		fail "$1" "no /$4/ on stderr"
 	else
-		pass "$1"
+		true
+		ok "$1"
 	fi
 }
 
@@ -78,15 +59,43 @@ rows() {
 	done
 }
 
+# refused TOOL RC PATTERN: each line of stdin is a bad option: nothing on stdout, PATTERN on stderr
+refused() {
+	while read -r bad; do
+		# shellcheck disable=SC2086 # several words
+		run timeout 20 "$1" $bad
+		[ ! -s "$out" ] || rc="$rc, something on stdout"
+		expect "${1##*gdrcopy_}: bad: $bad" "$2" '' "$3"
+	done
+}
+
 # check NAME COMMAND...: the command must succeed
 check() {
 	name=$1
 	shift
 	if "$@" 2>>"$err"; then
-		pass "$name"
+		ok "$name"
 	else
 		fail "$name" "failed: $*"
 	fi
+}
+
+# json NAME PYTHON [ARGUMENT...]: stdout is a JSON document d, for which the statements hold
+json() {
+	if command -v python3 >/dev/null; then
+		check "$1" python3 -c "import json, re, sys
+d = json.load(open(sys.argv[1]))
+$2" "$out" "${@:3}"
+	else
+		skip "$1" "no python3"
+	fi
+}
+
+# json_error NAME STATUS TEXT: stdout is the document of a run of $tool without a result
+json_error() {
+	# shellcheck disable=SC2154 # $tool: the script's
+	json "$1" 'assert d["tool"] == sys.argv[2] and d["version"], d
+assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d' "${tool##*/}" "$2" "$3"
 }
 
 # documented TOOL: its --help has the table of exit statuses and examples, and the examples run
@@ -98,15 +107,8 @@ documented() {
 	sed -n '/^Examples:$/,/^$/s/^  \(gdrcopy_.*\)/\1/p' "$out" >"$tmp/examples"
 	check "$1: --help has examples" [ -s "$tmp/examples" ]
 	while read -r example; do
-		env LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
-			sh -c "$example" >"$out" 2>"$err" </dev/null
-		rc=$?
+		run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
+			sh -c "$example"
 		expect "$1: example: $example" 0
 	done <"$tmp/examples"
-}
-
-# The closing line, and the exit status.
-finish() {
-	echo "$passed passed, $failed failed, $skipped skipped"
-	[ "$failed" -eq 0 ]
 }

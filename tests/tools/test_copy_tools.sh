@@ -1,14 +1,13 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# litmus against a thread, copybench on host memory and compare on the stand-in: they run without a GPU, their
-# JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
-set -u
-
+# litmus against a thread, copybench on host memory, cachebench and compare on the stand-in: they run without a GPU,
+# their JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 litmus="$build/litmus --peer thread"
 bench="$build/copybench --host --max 4K --rounds 1"
+cache="$build/cachebench --sim $sim -a cuMemCreate -n 2000 -r 200"
 
 # exits NAME EXIT_STATUS COMMAND...
 exits() {
@@ -27,13 +26,23 @@ exits() {
 	exits "litmus, no such implementation" 1 $litmus -n 1 -i nothing
 	exits "litmus, size not of words" 1 $litmus -n 1 -s 65
 	exits "litmus --json" 0 $litmus -n 100 --json
-	check "litmus --json: it is JSON" python3 -m json.tool "$out" /dev/null
+	json "litmus --json: it is JSON" ''
 	exits "copybench" 0 $bench
 	exits "copybench --json" 0 $bench --json
-	check "copybench --json: it is JSON" python3 -m json.tool "$out" /dev/null
+	json "copybench --json: it is JSON" ''
+	exits "cachebench" 0 $cache
+	for text in "hit, notified" "hit, tag check" "pin, map, unmap, unpin" '^ +200 +[0-9.]+ +[0-9.]+ '; do
+		expect "cachebench prints \"$text\"" 0 "$text"
+	done
+	exits "cachebench --json" 0 $cache --json
+	json "cachebench --json: its figures" '
+assert d["simulated"] is True
+assert [g["regions"] for g in d["growth"]] == [10, 100, 200]
+assert all(d[k] > 0 for k in ("hit_ns", "hit_with_tag_check_ns", "pin_map_unmap_unpin_ns"))'
+	refused "$build/cachebench" 1 . <<<"-n 0"
+	exits "cachebench --help" 0 "$build/cachebench" --help
+	expect "cachebench --help names --regions" 0 ' --regions'
 }
-"$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim" >/dev/full 2>"$err"
-rc=$?
-: >"$out"
+run_full "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim"
 expect "compare: a full disk" 1 '' '^compare: standard output: '
 finish

@@ -1,11 +1,9 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
 # What a tool inherits from its parent: closed standard descriptors, SIGCHLD ignored, a low limit of
 # descriptors. It names the cause or works all the same; it never reports half a report as a success, and
 # never a machine as broken. Usage: test_inherited.sh BUILD_DIR SIM_DIR.
-set -u
-
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 export GDRSIM_DRIVER_VERSION=13030
@@ -29,25 +27,18 @@ for t in copybw copylat pplat apiperf sanity doctor; do
 	[ $t != doctor ] || failure=2
 	for form in "" --json; do
 		tool="$build/gdrcopy_$t --sim $sim $args $form"
-		: >"$out"
-		# shellcheck disable=SC2086 # several words
-		timeout 60 $tool >&- 2>"$err"
-		rc=$?
-		expect "$t: $form: no standard output" $failure '' \
-			"^gdrcopy_$t: (standard output: Bad file descriptor|cannot write the JSON text)\$"
-		# shellcheck disable=SC2086 # several words
-		timeout 60 $tool <&- >&- 2>"$err"
-		rc=$?
-		expect "$t: $form: neither input nor output" $failure '' "^gdrcopy_$t: "
-		: >"$err"
-		# shellcheck disable=SC2086 # several words
-		timeout 60 $tool <&- >&- 2>&-
-		rc=$?
-		expect "$t: $form: no standard descriptor at all" $failure
-		# shellcheck disable=SC2086 # several words
-		timeout 60 $tool <&- >"$out" 2>&-
-		rc=$?
-		expect "$t: $form: output alone" 0
+		while IFS='|' read -r name redirected status words; do
+			: >"$out"
+			: >"$err"
+			eval "timeout 60 $tool $redirected"
+			rc=$?
+			expect "$t: $form: $name" "$status" '' "$words"
+		done <<-END
+			no standard output|</dev/null >&- 2>"\$err"|$failure|^gdrcopy_$t: (standard output: Bad file descriptor|cannot write the JSON text)$
+			neither input nor output|<&- >&- 2>"\$err"|$failure|^gdrcopy_$t: 
+			no standard descriptor at all|<&- >&- 2>&-|$failure|
+			output alone|<&- >"\$out" 2>&-|0|
+		END
 		check "$t: $form: output alone: is whole" grep -Eq 'verified|Passed: 1|passed": 1|In short|verdict' "$out"
 	done
 done
@@ -60,7 +51,7 @@ import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])' "$@"
 }
-if command -v python3 >/dev/null 2>&1; then
+if command -v python3 >/dev/null; then
 	ignoring "$build/gdrcopy_sanity" --sim "$sim" -t offsets --timeout 5
 	expect "sanity: SIGCHLD is ignored" 0 'Passed: 1, Failed: 0'
 	ignoring "$build/gdrcopy_doctor" --sim "$sim"
@@ -71,7 +62,6 @@ fi
 
 # ---- room for few descriptors ---------------------------------------------------------------------
 few() {
-	# shellcheck disable=SC3045 # every sh of ours has ulimit -n
 	(ulimit -n 5 && exec timeout 60 "$@") >"$out" 2>"$err"
 	rc=$?
 }
@@ -87,10 +77,8 @@ expect "doctor: 5 descriptors: cannot be determined" 2 '' \
 	'^gdrcopy_doctor: .* open 5 files .*ulimit -n'
 # a limit that the process itself may raise is no obstacle
 (
-	# shellcheck disable=SC3045
 	ulimit -S -n 5 && exec "$build/gdrcopy_doctor" --sim "$sim"
 ) >"$out" 2>"$err"
 rc=$?
 expect "doctor: a limit that can be raised" 0 'can be mapped on 1 of 1 GPU'
-
 finish

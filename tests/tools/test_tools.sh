@@ -1,10 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests of the tools on the stand-in: every option, every exit code, every way a GPU can be missing,
+# Tests of the tools on the stand-in: every option, every exit code, everything that can be missing,
 # and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR.
-set -u
-
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 PATH=$build:$PATH
@@ -37,16 +35,7 @@ for t in copybw copylat pplat apiperf; do
 	run gdrcopy_$t --version
 	expect "$t: --version" 0 "^gdrcopy_$t [0-9.]+ \(libgdrapi 2\.6\)\$"
 
-	# -- bad options: exit 1, nothing on stdout, the reason on stderr
-	while read -r bad; do
-		# shellcheck disable=SC2086 # several words
-		run gdrcopy_$t $bad
-		if [ -s "$out" ]; then
-			fail "$t: bad: $bad" "stdout is not empty"
-		else
-			expect "$t: bad: $bad" 1 '' "Try 'gdrcopy_$t --help'"
-		fi
-	done <<-END
+	refused gdrcopy_$t 1 "Try 'gdrcopy_$t --help'" <<-END
 		-Z
 		--no-such-option
 		stray
@@ -145,45 +134,29 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
 
 	# -- JSON
-	if command -v python3 >/dev/null 2>&1; then
-		for args in "" "-a cuMemHostAlloc" "--no-numa"; do
-			# shellcheck disable=SC2086 # several words
-			quick gdrcopy_$t --sim "$sim" -s 4K --json $args
-			expect "$t: --json $args: exit status" 0 '"simulated": true'
-			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
-			check "$t: --json $args: verified" grep -q '"verified": true' "$out"
-		done
-		# is_error STATUS TEXT: stdout is the document of a run without a result
-		is_error() {
-			python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
-assert d["tool"] == sys.argv[2] and d["version"], d
-assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d
-' "$out" "gdrcopy_$t" "$@"
-		}
-		quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
-		expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
-		check "$t: --json without a GPU: a document" is_error 2 'CUDA_ERROR_NO_DEVICE'
-		quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
-		check "$t: --json, no GPU memory is reached: a document" is_error 2 'no GPU memory'
-		quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
-		check "$t: --json, a failing call: a document" is_error 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
-	else
-		skip "$t: --json" "no python3 to judge it"
-	fi
+	for args in "" "-a cuMemHostAlloc" "--no-numa"; do
+		# shellcheck disable=SC2086 # several words
+		quick gdrcopy_$t --sim "$sim" -s 4K --json $args
+		expect "$t: --json $args: exit status" 0
+		json "$t: --json $args: verified" 'assert d["simulated"] is True and d["verified"] is True, d'
+	done
+	tool=gdrcopy_$t
+	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
+	expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
+	json_error "$t: --json without a GPU: a document" 2 'CUDA_ERROR_NO_DEVICE'
+	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
+	json_error "$t: --json, no GPU memory is reached: a document" 2 'no GPU memory'
+	quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
+	json_error "$t: --json, a failing call: a document" 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
 
 	# -- half a report is no success
 	for args in "" "--json" "--help" "--version"; do
 		# shellcheck disable=SC2086 # several words
-		env gdrcopy_$t --sim "$sim" -s 64 $few $args >/dev/full 2>"$err"
-		rc=$?
-		: >"$out"
+		run_full gdrcopy_$t --sim "$sim" -s 64 $few $args
 		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
 		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
 	done
-	env GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" >/dev/full 2>"$err"
-	rc=$?
+	run_full GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim"
 	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
 
 	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
@@ -248,9 +221,7 @@ for t in copybw copylat; do
 		# shellcheck disable=SC2086 # several words
 		run gdrcopy_$t --sim "$sim" -s 4K --json $args
 		expect "$t: --json $args" 0 "\"verified\": $verified"
-		if command -v python3 >/dev/null 2>&1; then
-			check "$t: --json $args: valid" python3 -m json.tool "$out" "$tmp/json"
-		fi
+		json "$t: --json $args: valid" ''
 	done
 done
 
@@ -283,17 +254,12 @@ check "copybw: the table and the line agree" awk '
 run gdrcopy_copybw --sim "$sim" -s 0x40 -l -w 3 -r 0
 check "copybw: -l: GDRCopy's lines, a write a size" [ "$(grep -c '^write BW: ' "$out")" -eq 7 ]
 check "copybw: -r 0: no line of a read" sh -c "! grep -q '^read' '$out'"
-if command -v python3 >/dev/null 2>&1; then
-	run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
-	check "copybw: --json: bytes, seconds and MiB/s agree" python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
+run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
+json "copybw: --json: bytes, seconds and MiB/s agree" '
 assert d["unit"] == "2^20 bytes/s"
 for w in ("write", "read"):
     r = d["results"][0][w]
-    assert abs(r["mib_per_s"] - 10 / r["seconds"]) < 1e-6 * r["mib_per_s"], r
-' "$out"
-fi
+    assert abs(r["mib_per_s"] - 10 / r["seconds"]) < 1e-6 * r["mib_per_s"], r'
 
 # ---- copylat alone --------------------------------------------------------------------------------
 quick gdrcopy_copylat --sim "$sim" -s 5000
@@ -339,18 +305,12 @@ run GDRSIM_COHERENT=1 GDRSIM_FAIL='cuMemsetD8:*=700' gdrcopy_copylat --sim "$sim
 expect "copylat: without -C CUDA writes nothing" 0 'all data verified'
 quick gdrcopy_copylat --sim "$sim" -s 64 -c -C -a cuMemHostAlloc --json
 expect "copylat: -c -C --json" 0 '"cuMemcpy_pinned": \{'
-if command -v python3 >/dev/null 2>&1; then
-	check "copylat: -c -C --json: valid" python3 -m json.tool "$out" "$tmp/json"
-	check "copylat: --json: P0 <= P50 <= P99 <= max" python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
+json "copylat: --json: P0 <= P50 <= P99 <= max" '
 rows = [r[w] for k in ("write", "read") for r in d[k] for w in r if w != "size"]
 assert len(rows) == 42
 order = "p0", "p50", "p99", "p999", "p9999", "max"
 assert all(0 < r[a] <= r[b] for r in rows for a, b in zip(order, order[1:]))
-assert all(r["iterations"] == 3 for r in rows)
-' "$out"
-fi
+assert all(r["iterations"] == 3 for r in rows)'
 
 # ---- pplat alone ----------------------------------------------------------------------------------
 few="-t 3 -u 60"
@@ -381,37 +341,24 @@ rows gdrcopy_pplat --sim "$sim" -t 3 -u 60 <<-'END'
 	-q: kernels that the driver refuses|GDRSIM_FAIL=cuModuleLoadData:2=200|-q|1||cuModuleLoadData of the queue's kernels: 
 	-q: no queue|GDRSIM_FAIL=cuMemHostRegister:*=2|-q|1||barcopy_queue_create: .*cuMemHostRegister
 END
-if command -v python3 >/dev/null 2>&1; then
-	run gdrcopy_pplat --sim "$sim" -t 20 -m 1 -s 256 -B 2 --json
-	check "pplat: -m 1 --json" python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
+run gdrcopy_pplat --sim "$sim" -t 20 -m 1 -s 256 -B 2 --json
+json "pplat: -m 1 --json" '
 assert d["begins"] == "gpu" and d["blocks"] == 2 and d["threads"] == 64 and d["verified"] is True
-assert d["round_trip"]["iterations"] == 20 and d["round_trip"]["mean"] > 0
-' "$out"
-fi
+assert d["round_trip"]["iterations"] == 20 and d["round_trip"]["mean"] > 0'
 quick gdrcopy_pplat --sim "$sim" -s 64 -a cuMemHostAlloc
 check "pplat: in host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
-for bad in "-s 5" "-s 17M" "-t 0" "-B 0" "-B 1025" "-T 0" "-T 1025" "-m 2" \
-	"-G gpu" "-C host" "-D cpu"; do
-	# shellcheck disable=SC2086 # several words
-	run gdrcopy_pplat --sim "$sim" $bad
-	expect "pplat: bad: $bad" 1 '' "gdrcopy_pplat: $bad: "
+for bad in "-s 5" "-s 17M" "-t 0" "-B 0" "-B 1025" "-T 0" "-T 1025" "-m 2" "-G gpu" "-C host" "-D cpu"; do
+	refused gdrcopy_pplat 1 "gdrcopy_pplat: $bad: " <<<"$bad"
 done
 quick gdrcopy_pplat --sim "$sim" -q
 expect "pplat: -q" 0 'all data verified'
 check "pplat: -q: seven round trips and three figures" \
 	[ "$(grep -Ec ' (48|240)( +[0-9.]+){2}$|^(million|a send).* [0-9.]+$' "$out")" -eq 10 ]
-if command -v python3 >/dev/null 2>&1; then
-	quick gdrcopy_pplat --sim "$sim" -q --json
-	check "pplat: -q --json" python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
+quick gdrcopy_pplat --sim "$sim" -q --json
+json "pplat: -q --json" '
 assert [r["size"] for r in d["round_trips"]] == [48, 48, 240, 48, 240, 48, 48] and d["verified"] is True
 assert all(0 < r["p50"] <= r["p99"] for r in d["round_trips"])
-assert d["one_warp_million_s"] > 0 and d["four_warps_million_s"] > 0 and d["send_ns"] > 0
-' "$out"
-fi
+assert d["one_warp_million_s"] > 0 and d["four_warps_million_s"] > 0 and d["send_ns"] > 0'
 ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
 for k in pplat queue; do
 	printf '#include <stdio.h>\n#include "%s/ptx.h"\nint main(void){fputs(%s_ptx,stdout);}\n' $k $k |
@@ -447,20 +394,15 @@ done
 run gdrcopy_apiperf --sim "$sim" -s 64K -n 20 -H
 expect "apiperf: -H" 0 ' us +[0-9]+ #'
 check "apiperf: -H: eleven bins a call" [ "$(grep -Ec ' to +[0-9.]+ us ' "$out")" -eq 121 ]
-if command -v python3 >/dev/null 2>&1; then
-	run gdrcopy_apiperf --sim "$sim" -s 256K -n 50 --json
-	check "apiperf: --json: every sample is in one bin" python3 -c '
-import json, sys
-d = json.load(open(sys.argv[1]))
+run gdrcopy_apiperf --sim "$sim" -s 256K -n 50 --json
+json "apiperf: --json: every sample is in one bin" '
 assert [r["size"] for r in d["results"]] == [65536, 131072, 262144]
 for r in d["results"]:
     calls = [r[c] for c in r if c != "size"]
     assert len(calls) == 11
     for c in calls:
         assert sum(b["count"] for b in c["histogram"]) == c["iterations"] == 50
-        assert 0 < c["p0"] <= c["p50"] <= c["p99"] <= c["max"]
-' "$out"
-fi
+        assert 0 < c["p0"] <= c["p50"] <= c["p99"] <= c["max"]'
 for option in "-n 7" "-n 7 -w 0" "-n 7 -w 3"; do
 	# shellcheck disable=SC2086 # several words
 	run gdrcopy_apiperf --sim "$sim" -s 64K --json $option
@@ -475,11 +417,13 @@ pins() {
 : >"$out"
 check "apiperf: -w: rounds that are not timed" \
 	[ "$(($(pins "-n 5 -w 20") - $(pins "-n 5 -w 0")))" -eq 20 ]
-for bad in "-f 2K -s 1K" "-f 0" "-s 0" "-n 0" "-w -1"; do
-	# shellcheck disable=SC2086 # several words
-	run gdrcopy_apiperf --sim "$sim" $bad
-	expect "apiperf: bad: $bad" 1 '' "gdrcopy_apiperf: -[fsnw] -?[0-9]+: "
-done
+refused gdrcopy_apiperf 1 'gdrcopy_apiperf: -[fsnw] -?[0-9]+: ' <<-'END'
+	-f 2K -s 1K
+	-f 0
+	-s 0
+	-n 0
+	-w -1
+END
 
 # ---- wrong bytes ----------------------------------------------------------------------------------
 # ASan wants to come first; the interposer needs no ASan of its own.
@@ -498,12 +442,9 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 			wrong byte written|FAULT=write BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
 		END
 		check "$t: wrong byte written: not called verified" env LD_PRELOAD= sh -c "! grep -q verified '$out'"
-		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
-			wrong byte, --json|FAULT=write BYTE=0|--json|1|"verified": false
-		END
-		if command -v python3 >/dev/null 2>&1; then
-			check "$t: wrong byte, --json: valid" env LD_PRELOAD= python3 -m json.tool "$out" "$tmp/json"
-		fi
+		run FAULT=write BYTE=0 gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 --json
+		expect "$t: wrong byte, --json" 1
+		LD_PRELOAD='' json "$t: wrong byte, --json: not called verified" 'assert d["verified"] is False, d'
 	done
 	rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
 		the offset printed is that in the buffer|FAULT=write BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
@@ -607,5 +548,4 @@ expect "demo: the real tools" 0 'all data verified'
 expect "demo: the stand-in's figures mean nothing" 0 'its figures mean nothing.* On an H200:$'
 check "demo: the real tools: the first line" first_line \
 	'^demo: no GPU memory is reached \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
-
 finish
