@@ -31,7 +31,8 @@ struct line {
 };
 enum { PERSISTENT = 1, FORCE_PCIE = 2, DMABUF_MMAP = 4 };
 enum { DEFAULT = BARCOPY_OPEN_DEFAULT, ANY = BARCOPY_OPEN_ANY };
-enum { DMABUF = BARCOPY_BACKEND_DMABUF, RM = BARCOPY_BACKEND_RM, ON_HOST = BARCOPY_BACKEND_HOST };
+enum { DMABUF = BARCOPY_BACKEND_DMABUF, RM = BARCOPY_BACKEND_RM, ON_HOST = BARCOPY_BACKEND_HOST,
+       GDRDRV = BARCOPY_BACKEND_GDRDRV };
 
 static void change_environment(const char *words)
 {
@@ -227,6 +228,8 @@ SCENE(order,
 SCENE(fall_through,
 	OPENS(ANY), HAS(PERSISTENT | FORCE_PCIE), PINS(HOST, ON_HOST),
 	PINS(CHUNK, RM, "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_MMAP=-"))
+
+SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, DMABUF), PINS(HOST, ON_HOST))
 
 SCENE(use_dmabuf_mmap,
 	OPEN_FAILS(ANY, ENODEV, .says = { "13.3", "any memory" }), /* driver 13.0: this backend alone was asked for */
@@ -472,6 +475,8 @@ static const struct unit_test tests[] = {
 	{ "GDRCOPY_BACKEND names one", named_backends_alone, "GDRCOPY_BACKEND=rm" },
 	{ "GDRCOPY_BACKEND orders", order, CUDA_13_3 },
 	{ "each pin by a backend that can", fall_through, CUDA_13_3 },
+	{ "each pin by a backend that can, gdrdrv", beside_the_node,
+	  CUDA_13_3 " LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
 	{ "every backend's reason", every_reason_is_named, CUDA_13_3 },
 	{ "memory that is none, or short (L17)", wrong_memory, CUDA_13_3 },

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engine's other calls: vectored copies, single words, waiting, fences; and all of them from
- * several threads.
+ * The engine's other calls: vectored copies, waiting, and the first copies of several threads.
  */
 #include "copy_area.h"
 
@@ -338,32 +337,6 @@ static void one_destination(void)
 	}
 }
 
-static void single_words(void)
-{
-	struct area map = area_new(4096, MAP_PRIVATE);
-
-	for (size_t t = 0; t < COUNT(types); t++) {
-		const struct gdri_copy_plan *plan = gdri_copy_plan(types[t]);
-
-		for (size_t at = 0; at < map.size; at += 4) {
-			memset(map.base, CANARY, map.size);
-			gdri_put32(plan, map.base + at, 0x89abcdefu);
-			ck_assert_uint_eq(gdri_get32(plan, map.base + at), 0x89abcdefu);
-			if (at + 4 < map.size)
-				ck_assert_uint_eq(gdri_get32(plan, map.base + at + 4), 0xccccccccu);
-			gdri_flush_word(plan, map.base + at);
-		}
-		for (size_t at = 0; at < map.size; at += 8) {
-			gdri_put64(plan, map.base + at, 0x0123456789abcdefu);
-			ck_assert_uint_eq(gdri_get64(plan, map.base + at), 0x0123456789abcdefu);
-		}
-		gdri_fence(plan, BARCOPY_FENCE_BEFORE_READ);
-		gdri_fence(plan, BARCOPY_FENCE_AFTER_READ);
-		gdri_fence(plan, BARCOPY_FENCE_AFTER_WRITE);
-		gdri_fence(plan, BARCOPY_FENCE_FULL);
-	}
-}
-
 static void comparisons(void)
 {
 	static const uint64_t values[] = { 0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu };
@@ -399,61 +372,6 @@ static void comparisons(void)
 		ck_assert_int_eq(gdri_wait(plan, map, 8, BARCOPY_CMP_NE, 5, 1000, &(uint64_t){ 0 }), -ETIMEDOUT);
 		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX, &(uint64_t){ 0 }), 0);
 		ck_assert_int_eq(gdri_wait(plan, map, 4, BARCOPY_CMP_EQ, 5, UINT64_MAX - 1, &(uint64_t){ 0 }), 0);
-	}
-}
-
-/* One thread copies data and puts a flag, another waits for the flag and copies the data. */
-struct passing {
-	const struct gdri_copy_plan *plan;
-	uint8_t *data;
-	uint32_t *flag, *answer;
-	int rounds;
-};
-
-#define PASSING_BYTES 200
-
-static void *passing_reader(void *arg)
-{
-	struct passing *p = arg;
-	uint8_t got[PASSING_BYTES];
-	uintptr_t wrong = 0;
-
-	for (int round = 1; round <= p->rounds; round++) {
-		if (gdri_wait(p->plan, p->flag, 4, BARCOPY_CMP_EQ, (uint32_t)round, UINT64_MAX, &(uint64_t){ 0 }))
-			wrong++;
-		gdri_copy_from(p->plan, got, p->data, sizeof(got));
-		for (size_t i = 0; i < sizeof(got); i++)
-			wrong += got[i] != (uint8_t)round;
-		gdri_put32(p->plan, p->answer, (uint32_t)round);
-	}
-	return (void *)wrong;
-}
-
-static void passing(void)
-{
-	struct area area = area_new(3 * 4096, MAP_PRIVATE);
-
-	for (size_t t = 0; t < COUNT(types); t++) {
-		struct passing p = {
-			.plan = gdri_copy_plan(types[t]),
-			.data = area.base + 8,
-			.flag = (uint32_t *)(void *)(area.base + 4096),
-			.answer = (uint32_t *)(void *)(area.base + 8192),
-			.rounds = unit_quick() ? 20 : 300,
-		};
-		uint8_t data[PASSING_BYTES];
-
-		memset(area.base, 0, area.size);
-		unit_start(1, passing_reader, &p, 0);
-		for (int round = 1; round <= p.rounds; round++) {
-			memset(data, round, sizeof(data));
-			gdri_copy_to(p.plan, p.data, data, sizeof(data));
-			gdri_put32(p.plan, p.flag, (uint32_t)round);
-			ck_assert_int_eq(gdri_wait(p.plan, p.answer, 4, BARCOPY_CMP_GE,
-						   (uint32_t)round, UINT64_MAX, &(uint64_t){ 0 }),
-					 0);
-		}
-		ck_assert_ptr_null(unit_join());
 	}
 }
 
@@ -494,9 +412,7 @@ static const struct unit_test tests[] = {
 	{ "a full batch", full_batch },
 	{ "ordered parts", ordered_parts },
 	{ "one destination", one_destination },
-	{ "words", single_words },
 	{ "comparisons", comparisons },
-	{ "data and flag between threads", passing },
 	{ "first call in threads", first_call_in_threads },
 };
 

@@ -228,27 +228,6 @@ static void posts(void)
 		}
 }
 
-/* Only the library's own implementations are chosen, and each type keeps its own fences. */
-static void all_feature_sets(void)
-{
-	uint32_t all = gdri_cpu_detect();
-
-	for (uint32_t features = all;; features = (features - 1) & all) {
-		for (int type = 0; type < GDR_MAPPING_TYPE_MAX; type++) {
-			struct gdri_copy_plan plan;
-
-			ck_assert_int_eq(gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type,
-							     features, NULL),
-					 0);
-			ck_assert_ptr_eq(plan.to, gdri_copy_impl_find(plan.to->name));
-			ck_assert_ptr_eq(plan.from, gdri_copy_impl_find(plan.from->name));
-			ck_assert_int_eq(plan.fences, type);
-		}
-		if (!features)
-			break;
-	}
-}
-
 struct env_case {
 	const char *mask, *impl, *from, *problem;
 };
@@ -318,7 +297,6 @@ static const struct unit_test tests[] = {
 	{ "text of the mask", mask_text },
 	{ "a forced implementation", forced_impl },
 	{ "posts", posts },
-	{ "all feature sets", all_feature_sets },
 	{ "environment", environment },
 	{ "plan pointers", plan_pointers },
 };

@@ -523,16 +523,6 @@ static void no_primary_context(void)
 	check_counts(1, 0);
 }
 
-static void freed_memory(void)
-{
-	OK(set(4096, 4096));
-	OK(gdr_copy_to_mapping(h, p, buf, BIG));
-	standin_vmm_free(&v);
-	OK(gdr_copy_from_mapping(h, got, p, BIG));
-	ck_assert_mem_eq(got, buf, BIG);
-	check_counts(1, 1);
-}
-
 /* cudaMalloc memory, freed before its handle ends: the stream ends with the handle all the same. */
 static void freed_before_the_unpin(void)
 {
@@ -703,7 +693,6 @@ static const struct unit_test tests[] = {
 	{ "CUDA fails in a copy", failures_of_cuda, "" },
 	{ "no primary context for an engine", no_primary_context,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
-	{ "freed memory", freed_memory, "" },
 	{ "memory freed before the unpin", freed_before_the_unpin, "" },
 	{ "a context of the program's has gone", context_gone, "" },
 	{ "no context beside the program's", no_other_context,

@@ -69,18 +69,6 @@ static void failures_of_setting(void)
 	check_counts(2, 0);
 }
 
-/* The first and the second allocation of memory fail. */
-static void no_memory(void)
-{
-	for (unsigned long nth = 1; nth <= 2; nth++) {
-		wrap_reset();
-		wrap_fail("calloc", nth, ENOMEM);
-		FAILS(ENOMEM, set(4096, 0));
-	}
-	wrap_reset();
-	both_ways(5, BIG);
-}
-
 /* Set and forgotten many times: nothing is left. */
 static void leaves_nothing(void)
 {
@@ -146,7 +134,6 @@ static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "options over several mappings", over_mappings, "" },
 	{ "CUDA fails when options are set", failures_of_setting, "" },
-	{ "no memory for options", no_memory, "" },
 	{ "nothing is left", leaves_nothing, "" },
 	{ "host memory", host_memory, "" },
 	{ "a handle's slot used again", slot_used_again, "" },

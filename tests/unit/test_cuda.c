@@ -395,44 +395,6 @@ static void context_as_found(void)
 	ck_assert_ptr_null(play(NULL));
 }
 
-/* Context and capture mode are restored after a failure inside too. */
-static void context_as_found_on_failure(void)
-{
-	static const char *const calls[] = { "cuThreadExchangeStreamCaptureMode",
-					     "cuDeviceGet",
-					     "cuDevicePrimaryCtxRetain",
-					     "cuCtxPushCurrent",
-					     "cuPointerSetAttribute",
-					     "cuCtxGetCurrent",
-					     "cuMemGetHandleForAddressRange",
-					     "cuMemExportToShareableHandle",
-					     "cuMemGetAddressRange",
-					     "cuCtxGetDevice" };
-	char spec[128];
-	bool in_force;
-
-	standin_vmm_alloc(&chunks, 0, 2, STANDIN_GRANULE, true);
-	for (size_t i = 0; i < COUNT(calls); i++)
-		for (int n = 1; n < 4; n++) {
-			const char *wrong;
-
-			/* The second call restores the mode. */
-			if (!i && n == 2)
-				continue;
-			plain = standin_alloc(2 << 20);
-			cuda.cuCtxSetCurrent(i & 1 ? standin_primary(1) : standin_primary(0));
-			resources_note();
-			snprintf(spec, sizeof(spec), "%s:%d=999", calls[i], n);
-			cuda_hooks.set_fail(spec);
-			(void)everything(&in_force);
-			cuda_hooks.set_fail(NULL);
-			wrong = resources_changed();
-			ck_assert_msg(!wrong, "%s: %s", spec, wrong);
-			cuda.cuCtxSetCurrent(standin_primary(0));
-			cuda.cuMemFree_v2(plain);
-		}
-}
-
 static void exports(void)
 {
 	static const struct {
@@ -666,7 +628,6 @@ static const struct unit_test tests[] = {
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
 	{ "contexts restored (L10)", context_as_found, "GDRSIM_DEVICES=2" },
-	{ "contexts restored after failures", context_as_found_on_failure, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "pages of the host", pages_of_the_host, "" },

@@ -35,7 +35,7 @@ static void child_lacks(int owned)
 	ck_assert_int_eq(unit_in_child(child_counts, &n), 0);
 }
 
-/* Each of two pins holds a dma-buf. (The nodes: test_gdrdrv_life.c, test_rm_fork.c.) */
+/* Each of two pins holds a dma-buf. (The nodes: test_gdrdrv.c, test_rm_fork.c.) */
 static void dmabufs(void)
 {
 	gdr_mh_t h[2];

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * The gdrdrv backend over the stand-in of the node: every driver level in both modes, mapping
- * types, flags and tokens, and what an open refuses.
+ * types, flags and tokens, what an open refuses, and a child. Memory freed under a pin is in
+ * gdrcopy_sanity.
  */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "common/again.h"
 #include "node_sim.h"
 
 static void test_levels(void)
@@ -238,6 +244,61 @@ static void test_open_attributes(void)
 	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 0);
 }
 
+/* Descriptors of the file that fd is one of. */
+static int descriptors_like(int fd)
+{
+	struct stat st, other;
+	int count = 0;
+
+	if (fstat(fd, &st))
+		return -1;
+	for (int i = 0; i < 1024; i++)
+		count += !fstat(i, &other) && other.st_ino == st.st_ino &&
+			 (fcntl(i, F_GETFL) & O_ACCMODE) == (fcntl(fd, F_GETFL) & O_ACCMODE);
+	return count;
+}
+
+struct forked {
+	gdr_mh_t h;
+	void *map;
+	int event; /* descriptor */
+};
+
+/* A child has nothing of the context's. The number of the check that fails. */
+static int forked_child(void *arg)
+{
+	const struct forked *f = arg;
+	gdr_mh_t other;
+	int fd;
+
+	if (barcopy_get_event_fd(g, &fd) != EACCES || barcopy_next_revoked(g, &other) != EACCES)
+		return 1;
+	if (gdr_unpin_buffer(g, f->h) != EACCES || gdr_close(g) != EACCES)
+		return 2;
+	if (unit_touch(f->map, false) != SIGSEGV)
+		return 3;
+	/* The caller's own is inherited, the context's is not: it would hold the pins. */
+	return descriptors_like(f->event) == 1 ? 0 : 4;
+}
+
+static void test_fork(void)
+{
+	struct forked f;
+	int word = 1;
+
+	node_open("2.6", unit_row ? "1" : "0");
+	if (test_emulator_lacks("test_fork", "MADV_DONTFORK"))
+		return;
+	node_env("GDRSIM_NODE_POLL", "1");
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &f.h));
+	OK(gdr_map(g, f.h, &f.map, MIB));
+	OK(barcopy_get_event_fd(g, &f.event));
+	ck_assert_int_eq(descriptors_like(f.event), 2);
+	ck_assert_int_eq(unit_in_child(forked_child, &f), 0);
+	OK(gdr_copy_to_mapping(f.h, f.map, &word, 4));
+	OK(gdr_unpin_buffer(g, f.h));
+}
+
 static const struct unit_test tests[] = {
 	{ "levels", test_levels, .rows = 14 },
 	{ "mapping types", test_mapping_types, .rows = 6 },
@@ -250,6 +311,7 @@ static const struct unit_test tests[] = {
 	{ "open refusals", test_open_refusals },
 	{ "host memory", test_host_memory },
 	{ "open attributes", test_open_attributes },
+	{ "fork", test_fork, .rows = 2 },
 };
 
 UNIT_MAIN("gdrdrv", tests, node_start(argv))

@@ -98,28 +98,6 @@ static void no_pages(void)
 
 /* ---- the first pin ------------------------------------------------------- */
 
-/* A GPU that cannot be opened leaves no client and no descriptor; a later pin tries again. */
-static void no_gpu(void)
-{
-	static const char *const rules[] = { "REGISTER_FD:*=0x1b", "REGISTER_FD:*=EINVAL",
-					     "RM_ALLOC:2=0x1a",	   "RM_ALLOC:1=0x1b",
-					     "CARD_INFO:*=EINVAL", "OPEN_DEVICE:*=EACCES",
-					     "RM_CONTROL:1=0x1f" };
-	CUdeviceptr p = standin_alloc(MIB);
-
-	for (size_t i = 0; i < COUNT(rules); i++) {
-		int before = resources_fds();
-
-		rm_sim.faults(rules[i]);
-		ck_assert_msg(rm_pin(p, MIB, 0), "%s", rules[i]);
-		rm_sim.faults(NULL);
-		rm_assert_kept(0);
-		ck_assert_msg(resources_fds() == before, "%s: %d descriptors left", rules[i],
-			      resources_fds() - before);
-	}
-	rm_whole_life("and then", p, MIB);
-}
-
 /* A signal is no reason to fail. */
 static void interrupted(void)
 {
@@ -160,25 +138,6 @@ static void heap(void)
 	ck_assert_uint_lt(resources_heap(), used + 1000);
 }
 
-/* ---- FORCE_PCIE ---------------------------------------------------------- */
-
-/* Over a coherent link RM refuses maps in BAR1 (mapping_cpu.c, 595: gpuIsSelfHosted()). */
-static void force_pcie(void)
-{
-	bool coherent = getenv("GDRSIM_COHERENT") != NULL;
-	CUdeviceptr p = standin_alloc(MIB);
-	int value = 7;
-
-	OK(gdr_get_attribute(rm_g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &value));
-	ck_assert_int_eq(value, !coherent);
-	if (coherent)
-		FAILS_WITH(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported",
-			   rm_pin(p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
-	else
-		OK(rm_pin(p, MIB, GDR_PIN_FLAG_FORCE_PCIE));
-	OK(rm_pin(p, MIB, 0));
-}
-
 /* ---- an integrated GPU --------------------------------------------------- */
 
 /* RM would map exportable memory, which the CPU cannot reach coherently. */
@@ -195,24 +154,6 @@ static void integrated(void)
 		rm_assert_clear();
 	}
 	rm_end(0);
-}
-
-/* ---- memory that is not for this ----------------------------------------- */
-
-static void other_memory(void)
-{
-	CUdeviceptr managed, p;
-
-	CU(cuda.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
-	FAILS_WITH(EINVAL, "managed", rm_pin(managed, MIB, 0));
-	FAILS_WITH(ENOTSUP, "rm: not device memory",
-		   rm_pin((uintptr_t)standin_host_alloc(4096, 0), 4096, 0));
-	p = standin_alloc(4 * MIB);
-	FAILS_WITH(EINVAL, "rm: cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE (1)",
-		   rm_pin(p, 64 * MIB, 0));
-	rm_assert_clear();
-	CU(cuda.cuMemFree_v2(p));
-	FAILS(EINVAL, rm_pin(p, 4 * MIB, 0));
 }
 
 #define LAYOUT "this driver's export of a dma-buf has another layout; and "
@@ -233,16 +174,10 @@ static const struct unit_test tests[] = {
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
 	{ "no pages", no_pages, "" },
-	{ "no GPU at the first pin", no_gpu, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
 	{ "pins and the heap", heap, "" },
-	{ "FORCE_PCIE", force_pcie, "" },
-	{ "FORCE_PCIE, a coherent link", force_pcie, "GDRSIM_COHERENT=1" },
-	{ "FORCE_PCIE, a coherent link, driver 595", force_pcie,
-	  "GDRSIM_COHERENT=1 GDRSIM_RM_DRIVER=595.45.04" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
-	{ "other memory", other_memory, "" },
 };
 
 UNIT_MAIN("rm: refused", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
