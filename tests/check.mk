@@ -21,7 +21,7 @@ sanitizers := ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_s
 
 PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
-NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) test_copy_discipline gpu_test_alloc
+NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\

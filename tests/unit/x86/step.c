@@ -42,6 +42,7 @@ const char *step_impossible(void)
 	return NULL;
 }
 
+void (*step_behind)(void);
 static uint8_t *memory;
 static size_t memory_size;
 static struct steps mine;
@@ -107,6 +108,8 @@ static void on_trap(int sig, siginfo_t *info, void *context)
 			mprotect(s->open[i], PAGE, PROT_NONE);
 		s->open[i] = NULL;
 	}
+	if (s->watched && step_behind)
+		step_behind();
 	look_at((const uint8_t *)uc->uc_mcontext.gregs[REG_RIP]);
 	if (!s->watched)
 		uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;

@@ -21,6 +21,9 @@ uint8_t *step_watch(size_t size);
 void step_begin(void);
 const char *step_end(void);
 
+/* Called behind each instruction that is watched; NULL: nothing. */
+extern void (*step_behind)(void);
+
 /* The nth access from here on finds that value in the word. */
 void step_set_before(unsigned int nth, uint64_t *word, uint64_t value);
 
