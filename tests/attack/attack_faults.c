@@ -502,21 +502,10 @@ static void sweep_cold(void)
 	printf("%lu %s faults at a first use\n", faults, what_names[what]);
 }
 
-#define CUDA_CALLS   \
-	&(enum what) \
-	{            \
-		CUDA \
-	}
-#define RM_CALLS     \
-	&(enum what) \
-	{            \
-		RM   \
-	}
-#define SYSTEM_CALLS   \
-	&(enum what)   \
-	{              \
-		SYSTEM \
-	}
+static const enum what whats[] = { CUDA, RM, SYSTEM };
+#define CUDA_CALLS   &whats[CUDA]
+#define RM_CALLS     &whats[RM]
+#define SYSTEM_CALLS &whats[SYSTEM]
 #define ON_NODE "LD_PRELOAD=$SIM/libgdrdrv_node.so"
 
 static const struct unit_test tests[] = {

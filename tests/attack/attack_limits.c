@@ -22,17 +22,6 @@
 #include "common/unit.h"
 #include "barcopy.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 static struct life lives[LIVES];
 static size_t n_lives;
 
@@ -107,43 +96,10 @@ static void descriptors_run_out(void)
 
 static void address_space_runs_out(void)
 {
-	if (SANITIZED || unit_quick())
+	if (!resources_heap() || unit_quick())
 		SKIP("a sanitizer or valgrind needs its address space without limit");
 	else if (!test_emulator_lacks("address space runs out", "RLIMIT_AS"))
 		runs_out(RLIMIT_AS, address_space, 256 << 10, 256 << 20, 5);
-}
-
-/* At a first use not even the libraries can be opened. */
-static int first_use_without_descriptors(void *arg)
-{
-	int more = *(int *)arg;
-	const char *wrong;
-	rlim_t usual;
-	bool worked;
-
-	n_lives = lives_make(lives);
-	usual = limit(RLIMIT_NOFILE, next_fd() + (rlim_t)more);
-	wrong = life_run(&lives[3], &worked);
-	limit(RLIMIT_NOFILE, usual);
-	if (!wrong && worked)
-		return 2;
-	if (!wrong)
-		wrong = life_run(&lives[3], &worked);
-	if (!wrong && !worked)
-		wrong = "failed afterwards";
-	if (wrong)
-		fprintf(stderr, "%d descriptors more: %s\n", more, wrong);
-	return wrong != NULL;
-}
-
-static void descriptors_at_first_use(void)
-{
-	int status, more = 0;
-
-	for (; (status = unit_in_child(first_use_without_descriptors, &more)) == 0; more++)
-		ck_assert_int_lt(more, 64);
-	ck_assert_int_eq(status, 2);
-	ck_assert_int_gt(more, 0);
 }
 
 /* ---- kill -9 ------------------------------------------------------------- */
@@ -379,7 +335,6 @@ static void forks_in_the_middle(void)
 static const struct unit_test tests[] = {
 	{ "descriptors run out", descriptors_run_out, "" },
 	{ "descriptors run out, gdrdrv", descriptors_run_out, "LD_PRELOAD=$SIM/libgdrdrv_node.so" },
-	{ "descriptors run out at the first use", descriptors_at_first_use, "" },
 	{ "address space runs out", address_space_runs_out, "" },
 	{ "killed in the middle", killed_in_the_middle, "" },
 	{ "killed in the middle, gdrdrv", killed_in_the_middle,

@@ -11,7 +11,6 @@ Tensors come from expandable segments by default. One line per test, a closing l
 """
 import os
 import sys
-import time
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 try:
@@ -231,50 +230,11 @@ def kernels_and_words(gdr):
             m.wait32(4 * 15, "==", turn, timeout=30)
 
 
-def statistics(gdr):
-    before = gdr.stats()
-    tensor = synchronised(torch.zeros(1024, device="cuda"))
-    with gdr.map(tensor) as m:
-        m.write(b"12345678")
-    after = gdr.stats()
-    assert after.pins - before.pins == after.maps - before.maps == 1
-
-
-def cost(gdr):
-    """No test: figures for the README, in microseconds a call, with Python's own cost."""
-    tensor = synchronised(torch.zeros(1 << 14, device="cuda"))
-    with gdr.map(tensor) as m:
-        view, x, kib, into = m.view(), m.array(), numpy.zeros(256, "float32"), numpy.zeros(1024, "float32")
-        calls = [("write of 8 B", lambda: m.write(b"12345678")),
-                 ("write of 1 KiB, numpy", lambda: m.write(kib)),
-                 ("write of 1 KiB, torch", lambda t=torch.zeros(256): m.write(t)),
-                 ("put64", lambda: m.put64(0, 1)),
-                 ("store through a view", lambda: view.__setitem__(0, 1)),
-                 ("read of 8 B", lambda: m.read(8)),
-                 ("get64", lambda: m.get64(0)),
-                 ("load through a view", lambda: view[0]),
-                 ("m.array()[5]", lambda: x[5]),
-                 ("read_into of 4 KiB", lambda: m.read_into(into)),
-                 ("tensor[0] = 1", lambda: tensor.__setitem__(0, 1)),
-                 ("tensor[5].item()", lambda: tensor[5].item())]
-        rounds = {what: [] for what, _ in calls}
-        for _ in range(15):
-            for what, call in calls:
-                begin = time.perf_counter_ns()
-                for _ in range(200):
-                    call()
-                rounds[what].append((time.perf_counter_ns() - begin) / 200e3)
-                torch.cuda.synchronize()
-        for what, _ in calls:
-            print(f"       {what}: {sorted(rounds[what])[7]:.2f} us (best {min(rounds[what]):.2f})")
-
-
 def main():
     passed = failed = 0
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, Python {sys.version.split()[0]}")
     for test in (every_dtype, bfloat16, other_types, dlpack, a_part_of_a_tensor, not_contiguous, tensors_of_the_cpu,
-                 read_only, keeps_the_tensor, expandable_segments, cache, kernels_and_words,
-                 statistics, cost):
+                 read_only, keeps_the_tensor, expandable_segments, cache, kernels_and_words):
         try:
             with barcopy.open() as gdr:
                 test(gdr)

@@ -317,15 +317,6 @@ static void open_without_libcuda(void)
 	open_fails(&(struct line)OPEN_FAILS(ANY, ENODEV, .says = { "dmabuf: ", "rm: ", "host: " }));
 }
 
-static void no_memory_for_a_context(void)
-{
-	wrap_reset();
-	wrap_fail("aligned_alloc", 1, ENOMEM);
-	open_fails(&(struct line)OPEN_FAILS(ANY, ENOMEM));
-	ck_assert_str_eq(wrap_failed(), "aligned_alloc");
-	OK(gdr_close(opened(ANY)));
-}
-
 static void bad_backend_list(void)
 {
 	static const char *const lists[] = {
@@ -470,7 +461,6 @@ static const struct unit_test tests[] = {
 	  CUDA_13_3 " GDRSIM_INTEGRATED=1" },
 	{ "managed memory on an integrated GPU", managed_advice, CUDA_13_3 " GDRSIM_INTEGRATED=1" },
 	{ "gdr_open without libcuda", open_without_libcuda, "" },
-	{ "no memory for a context", no_memory_for_a_context, "" },
 	{ "GDRCOPY_BACKEND that names none", bad_backend_list, "" },
 	{ "GDRCOPY_BACKEND names one", named_backends_alone, "GDRCOPY_BACKEND=rm" },
 	{ "GDRCOPY_BACKEND orders", order, CUDA_13_3 },

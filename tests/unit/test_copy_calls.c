@@ -15,14 +15,11 @@
 static const gdr_mapping_type_t types[] = { GDR_MAPPING_TYPE_WC, GDR_MAPPING_TYPE_CACHING,
 					    GDR_MAPPING_TYPE_DEVICE };
 
-static uint32_t random_state = 1;
-
 static uint32_t random_below(uint32_t limit)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 17;
-	random_state ^= random_state << 5;
-	return random_state % limit;
+	static unsigned long long state = 1;
+
+	return (uint32_t)(unit_random(&state) >> 32) % limit;
 }
 
 /* Pieces of mixed sizes, some empty, some large, some ordered, none overlapping on either side. */

@@ -254,9 +254,4 @@ static const struct unit_test tests[] = {
 	{ "cached reads stay inside", cached_reads_stay_inside },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	unit_before = setup;
-	return unit_main(argv, "copy: implementations against the reference", tests, COUNT(tests));
-}
+UNIT_MAIN("copy: implementations against the reference", tests, unit_before = setup)

@@ -69,21 +69,6 @@ static void failures_of_setting(void)
 	check_counts(2, 0);
 }
 
-/* Set and forgotten many times: nothing is left. */
-static void leaves_nothing(void)
-{
-	OK(set(4096, 0)); /* a page of words for the device stays */
-	resources_note();
-	for (int i = 0; i < 20; i++)
-		OK(set(i % 2 ? 4096 : 0, i % 3 ? 4096 : 0));
-	OK(set(4096, 4096));
-	both_ways(0, BIG);
-	OK(gdr_unmap(g, h, p, SIZE));
-	OK(barcopy_set_copy_options(h, NULL));
-	map_now();
-	ck_assert_ptr_null(resources_changed());
-}
-
 static void host_memory(void)
 {
 	OK(gdr_unpin_buffer(g, h));
@@ -134,7 +119,6 @@ static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "options over several mappings", over_mappings, "" },
 	{ "CUDA fails when options are set", failures_of_setting, "" },
-	{ "nothing is left", leaves_nothing, "" },
 	{ "host memory", host_memory, "" },
 	{ "a handle's slot used again", slot_used_again, "" },
 	{ "wrong environment", wrong_environment,

@@ -25,19 +25,6 @@ static void plain(void)
 	rm_whole_life("its last byte", p[2] + 8 * MIB - 1, 1);
 }
 
-static void several_objects(void)
-{
-	CUdeviceptr p;
-
-	setenv("GDRSIM_RM_OBJECT_MIB", "2", 1);
-	rm_begin();
-	p = standin_alloc(40 * MIB);
-	rm_whole_life("cuMemAlloc of many objects", p, 40 * MIB);
-	rm_whole_life("from inside one to inside another", p + 2 * MIB - 5000, 4 * MIB + 9000);
-	rm_whole_life("over one boundary", p + 6 * MIB - 1, 2);
-	rm_end(1);
-}
-
 static void vmm(void)
 {
 	for (int exportable = 0; exportable < 2; exportable++) {
@@ -315,7 +302,6 @@ static void closed_as_it_is(void)
 
 static const struct unit_test tests[] = {
 	{ "cuMemAlloc", plain, "" },
-	{ "cuMemAlloc of several objects", several_objects, "", .bare = true },
 	{ "cuMemCreate", vmm, "" },
 	{ "several export calls", several_calls, "" },
 	{ "pools", pools, "" },

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
  * The rm backend and several processes: what a child holds of the parent's, forks at any moment,
- * memory that another process hands over. How a child ends is in tests/gpu/test_rm.c.
+ * memory that another process hands over. How a child ends is in tests/gpu/test_map.c.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/again.h"
-#include "common/pass_fd.h"
 #include "common/wrap.h"
 #include "cuda/import_slots.h"
 #include "rm_sim.h"
@@ -108,47 +106,6 @@ static void killed_before_its_child(void)
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	rm_assert_nothing_left();
 	close(go_on[1]);
-}
-
-static int use_own(void *arg)
-{
-	(void)arg;
-	rm_begin();
-	rm_whole_life("a process of its own", standin_alloc(MIB), MIB);
-	rm_end(1);
-	return 0;
-}
-
-/* Processes one after the other, and at once: each has a client of its own. */
-static void other_processes(void)
-{
-	pid_t pids[3];
-
-	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(unit_in_child(use_own, NULL), 0);
-	rm_assert_nothing_left();
-	for (int i = 0; i < 3; i++) {
-		fflush(NULL);
-		pids[i] = fork();
-		if (!pids[i]) {
-			rm_begin();
-			for (int k = 0; k < 20; k++) {
-				struct rm_use u;
-
-				OK(rm_use_open(&u, standin_alloc(MIB), MIB, 0));
-				rm_look("beside others", &u);
-				rm_use_close(&u);
-			}
-			_exit(rm_sim.stale() ? 1 : 0);
-		}
-	}
-	for (int i = 0; i < 3; i++) {
-		int status = -1;
-
-		ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
-		ck_assert_int_eq(status, 0);
-	}
-	rm_assert_nothing_left();
 }
 
 /* ---- descriptors that the program closes --------------------------------- */
@@ -308,83 +265,45 @@ static void forks_in_every_call(void)
 	rm_end(1);
 }
 
-/* ---- memory of another process ------------------------------------------- */
+/* ---- memory that is imported ---------------------------------------------- */
 
-/* Makes a chunk, passes it on, and waits until the importer has looked, or to be killed. */
-static int exporter(int socket)
+/* Two processes do this in tests/gpu/test_alloc.c. */
+static void imported(void)
 {
-	uint8_t a[RM_LOOK], b[RM_LOOK];
+	uint8_t in[RM_LOOK], out[RM_LOOK];
+	struct gdrsim_rm_counts c;
 	struct standin_vmm v;
+	barcopy_mem_t mem;
 	int fd = -1;
-	char c;
 
-	standin_start();
+	rm_begin();
 	standin_vmm_alloc(&v, 0, 1, 4 * MIB, true);
-	rm_pattern(a, RM_LOOK, 1);
-	CU(cuda.cuMemcpyHtoD_v2(v.ptr + 3 * MIB, a, RM_LOOK));
+	rm_pattern(in, RM_LOOK, 1);
+	CU(cuda.cuMemcpyHtoD_v2(v.ptr + 3 * MIB, in, RM_LOOK));
 	CU(cuda.cuCtxSynchronize());
 	CU(cuda.cuMemExportToShareableHandle(&fd, v.handles[0],
 					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	ck_assert_int_eq(pass_fd(socket, fd, v.size), 0);
+	OK(barcopy_mem_import(rm_g, 0, fd, v.size, 0, &mem));
 	close(fd);
-	ck_assert_int_eq(read(socket, &c, 1), 1);
-	CU(cuda.cuMemcpyDtoH_v2(b, v.ptr + 70000, RM_LOOK));
-	rm_pattern(a, RM_LOOK, 2);
-	c = memcmp(a, b, RM_LOOK) ? 'n' : 'y';
-	ck_assert_int_eq(write(socket, &c, 1), 1);
-	pause();
-	return 1;
-}
-
-static void imported(void)
-{
-	uint8_t a[RM_LOOK], b[RM_LOOK];
-	int socket[2], status, fd;
-	struct gdrsim_rm_counts c;
-	barcopy_mem_t mem;
-	size_t size;
-	pid_t pid;
-	char word = 'l';
-
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, socket), 0);
-	pid = fork();
-	if (!pid)
-		_exit(exporter(socket[1]));
-	fd = take_fd(socket[0], &size);
-	ck_assert_int_ge(fd, 0);
-	rm_begin();
-	OK(barcopy_mem_import(rm_g, 0, fd, size, 0, &mem));
-	close(fd);
+	standin_vmm_free(&v);
 	HANDLE_HAS(rm_g, mem.handle, BACKEND, BARCOPY_BACKEND_RM);
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);
-	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 3 * MIB, RM_LOOK));
-	rm_pattern(a, RM_LOOK, 1);
-	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
-	rm_pattern(a, RM_LOOK, 2);
-	OK(gdr_copy_to_mapping(mem.handle, (char *)mem.cpu_ptr + 70000, a, RM_LOOK));
-	ck_assert_int_eq(write(socket[0], &word, 1), 1);
-	ck_assert_int_eq(read(socket[0], &word, 1), 1);
-	ck_assert_int_eq(word, 'y');
-	/* The exporter dies: the memory stays. */
-	ck_assert_int_eq(kill(pid, SIGKILL), 0);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	OK(gdr_copy_from_mapping(mem.handle, b, (char *)mem.cpu_ptr + 70000, RM_LOOK));
-	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);
+	OK(gdr_copy_from_mapping(mem.handle, out, (char *)mem.cpu_ptr + 3 * MIB, RM_LOOK));
+	ck_assert_mem_eq(in, out, RM_LOOK);
 	OK(barcopy_mem_free(rm_g, &mem));
 	rm_end(1);
 }
 
 static const struct unit_test tests[] = {
 	{ "killed before its child", killed_before_its_child, "" },
-	{ "other processes", other_processes, "" },
 	{ "descriptors that the program closes", closed_by_the_program, "", .rows = 2 * WAYS },
 	{ "descriptors that the program closes, exportable memory alone", closed_by_the_program,
 	  "GDRSIM_RM_EXPORT_SIZE=2616", .rows = WAYS },
 	{ "forks meanwhile", forks_meanwhile, "" },
 	{ "forks in every call", forks_in_every_call, "" },
-	{ "memory of another process", imported, "" },
-	{ "memory of another process, no export of dma-bufs", imported, "GDRSIM_DMABUF=0" },
+	{ "memory that is imported", imported, "" },
+	{ "memory that is imported, no export of dma-bufs", imported, "GDRSIM_DMABUF=0" },
 };
 
 UNIT_MAIN("rm: processes", tests, rm_start(argv))

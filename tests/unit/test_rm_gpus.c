@@ -40,23 +40,6 @@ static void each_serves(void)
 	rm_end((unsigned int)gpus);
 }
 
-/* All of them at once. */
-static void together(void)
-{
-	struct rm_use u[MAX_GPUS];
-
-	for (int i = 0; i < MAX_GPUS; i++)
-		OK(rm_use_open(&u[i], alloc_on(i, 4 * MIB) + MIB, 2 * MIB, 0));
-	for (int i = 0; i < MAX_GPUS; i++) {
-		CU(cuda.cuCtxSetCurrent(standin_primary(i)));
-		rm_look("several GPUs at once", &u[i]);
-		rm_assert_bar1(i, 2 * MIB);
-	}
-	for (int i = 0; i < MAX_GPUS; i++)
-		rm_use_close(&u[i]);
-	rm_end(MAX_GPUS);
-}
-
 /* ---- memory of another GPU than CUDA says: only this library refuses it -- */
 
 /* Exportable chunks of both GPUs in one range. */
@@ -306,7 +289,6 @@ static const struct unit_test tests[] = {
 	{ "two of eight", each_serves, TWO "GDRSIM_RM_MINORS=7,3 GDRSIM_RM_INSTANCES=2,5" },
 	{ "three, three orders", each_serves,
 	  THREE "GDRSIM_RM_MINORS=2,0,1 GDRSIM_RM_INSTANCES=1,2,0" },
-	{ "three at once", together, THREE },
 	{ "chunks of two GPUs, by the dma-buf", chunks_of_two_by_the_dmabuf, TWO },
 	{ "chunks of two GPUs, by their export", chunks_of_two_by_their_export,
 	  TWO "GDRSIM_DMABUF=0" },

@@ -44,9 +44,4 @@ static const struct unit_test tests[] = {
 	{ "calls", every_call },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	unit_before = setup;
-	return unit_main(argv, "copy: fences", tests, COUNT(tests));
-}
+UNIT_MAIN("copy: fences", tests, unit_before = setup)

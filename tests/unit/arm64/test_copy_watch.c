@@ -232,9 +232,4 @@ static const struct unit_test tests[] = {
 	{ "device, calls", device_calls },
 };
 
-int main(int argc, char **argv)
-{
-	(void)argc;
-	unit_before = setup;
-	return unit_main(argv, "copy: every access, watched", tests, COUNT(tests));
-}
+UNIT_MAIN("copy: every access, watched", tests, unit_before = setup)
