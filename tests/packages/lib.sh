@@ -1,7 +1,12 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # used by the script that sources this
 # SPDX-License-Identifier: MIT
-# What the tests of the packages share: one line for each test, a closing line with the counts.
-passed=0 failed=0 skipped=0 log=${log:-$(mktemp)}
+# What the tests of the packages share, sourced with BUILD_DIR.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "${BASH_SOURCE[0]}")/../common/build.bash"
+out=$(realpath "$out") log=$tmp/log
+version=$(sed -n 's/^VERSION := //p' Makefile)
+level=${version%.*}
+MK=(make -s "O=$out")
 
 # t NAME COMMAND...: passes if the command does; what a failing one printed is shown. 77: a skip.
 t() {
@@ -28,15 +33,4 @@ silent() {
 	return $rc
 }
 
-skip() {
-	echo "ok - $1 # SKIP $2"
-	skipped=$((skipped + 1))
-}
-
 have() { command -v "$1" >/dev/null 2>&1; }
-
-finish() {
-	rm -f "$log"
-	echo "$passed passed, $failed failed, $skipped skipped"
-	[ "$failed" = 0 ]
-}

@@ -8,24 +8,14 @@
 # from this machine's mirror configuration and cached as BUILD_DIR/packages/root.tar.
 # GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages, built from
 # it.
-set -u
-export LC_ALL=C
-cd "$(dirname "$0")/../.." || exit 1
-out=$1
-mkdir -p "$out/packages"
-out=$(cd "$out" && pwd)
-here=tests/packages
 # shellcheck source=tests/packages/lib.sh
-. "$here/lib.sh"
+TMPDIR=/var/tmp . "$(dirname "$0")/lib.sh" # for a root of some GB
+mkdir -p "$out/packages"
+here=tests/packages
 started=$SECONDS
-tmp=$(mktemp -d /var/tmp/barcopy-packages.XXXXXX) || exit 1
 root=$tmp/root
 trap 'rm -rf --one-file-system "$tmp"' EXIT
-
-version=$(sed -n 's/^VERSION := //p' Makefile)
-level=${version%.*}
 arch=$(dpkg --print-architecture 2>/dev/null || echo none)
-MK=(make -s "O=$out")
 
 # ---- without packages ----
 
