@@ -176,110 +176,65 @@ static void start(struct scene *s)
 	s->child = sanity_fork(play_child, s);
 }
 
-enum { NO_SUCH_STEP = -1 };
-
-/* Calls of the library, with their errno. */
-static int call(struct buffer *b, const char *verb)
+/* A step: what a process does, where a failure ends it, or a call of the library, with its errno. */
+static int step(struct scene *s, struct buffer *b, const char *verb)
 {
 	uint64_t seen;
 	int flag;
 
-	if (!strcmp(verb, "read"))
-		return gdr_copy_from_mapping(b->mh, &seen, b->cpu, sizeof(seen));
-	if (!strcmp(verb, "flag"))
-		return gdr_get_callback_flag(b->g, b->mh, &flag);
-	if (!strcmp(verb, "unmap"))
-		return gdr_unmap(b->g, b->mh, b->map, b->map_size);
-	if (!strcmp(verb, "unpin"))
-		return gdr_unpin_buffer(b->g, b->mh);
-	if (!strcmp(verb, "close"))
-		return gdr_close(sanity.g);
-	return NO_SUCH_STEP;
+#define ACT(name, action)        \
+	if (!strcmp(verb, name)) \
+	return (void)(action), 0
+#define CALL(name, call)         \
+	if (!strcmp(verb, name)) \
+	return call
+	ACT("device", waive_on_host());
+	ACT("make", make(b));
+	ACT("unmake", sanity_unmake(b));
+	ACT("trip", trips(s, b, 1));
+	ACT("trips", trips(s, b, 10));
+	ACT("remap", sanity_remap(b));
+	ACT("free", mem_free(&b->mem));
+	ACT("freed", check_freed(s, b));
+	ACT("fault", check_fault(s, b));
+	ACT("cuda-reads", cuda_reads(b));
+	ACT("map-freed", map_freed(b));
+	ACT("reopen", sanity.g = buffer_open_library());
+	ACT("open-all", sanity_open()); /* CUDA too */
+	ACT("close-all", sanity_close());
+	ACT("start", start(s));
+	ACT("join", sanity_join(s->child));
+	ACT("signal", signal_other(s));
+	ACT("wait", wait_for_other(s));
+	ACT("refuses", refuses(b));
+	ACT("refuses-grandchild", sanity_join(sanity_fork(refuses, b)));
+	ACT("own-context", own_context(b));
+	ACT("has-node", node_or_waive());
+	ACT("send-node", node_send(s->socket[0], b->mem.dptr));
+	ACT("receive-node", node_receive(s->socket[1], &s->node));
+	ACT("node-refused", node_check_refused(&s->node, BUFFER_SIZE));
+	CALL("close-node", close(s->node.fd));
+	CALL("read", gdr_copy_from_mapping(b->mh, &seen, b->cpu, sizeof(seen)));
+	CALL("flag", gdr_get_callback_flag(b->g, b->mh, &flag));
+	CALL("unmap", gdr_unmap(b->g, b->mh, b->map, b->map_size));
+	CALL("unpin", gdr_unpin_buffer(b->g, b->mh));
+	CALL("close", gdr_close(sanity.g));
+#undef ACT
+#undef CALL
+	return -1; /* there is no such step */
 }
 
-/* Steps of one process; a failure ends it. */
-static int act(struct scene *s, struct buffer *b, const char *verb)
-{
-	if (!strcmp(verb, "device"))
-		waive_on_host();
-	else if (!strcmp(verb, "make"))
-		make(b);
-	else if (!strcmp(verb, "unmake"))
-		sanity_unmake(b);
-	else if (!strcmp(verb, "trip"))
-		trips(s, b, 1);
-	else if (!strcmp(verb, "trips"))
-		trips(s, b, 10);
-	else if (!strcmp(verb, "remap"))
-		sanity_remap(b);
-	else if (!strcmp(verb, "free"))
-		mem_free(&b->mem);
-	else if (!strcmp(verb, "freed"))
-		check_freed(s, b);
-	else if (!strcmp(verb, "fault"))
-		check_fault(s, b);
-	else if (!strcmp(verb, "cuda-reads"))
-		cuda_reads(b);
-	else if (!strcmp(verb, "map-freed"))
-		map_freed(b);
-	else if (!strcmp(verb, "reopen"))
-		sanity.g = buffer_open_library();
-	else if (!strcmp(verb, "open-all"))
-		sanity_open(); /* CUDA too */
-	else if (!strcmp(verb, "close-all"))
-		sanity_close();
-	else
-		return NO_SUCH_STEP;
-	return 0;
-}
-
-/* Steps of a process and its child. */
-static int act_together(struct scene *s, struct buffer *b, const char *verb)
-{
-	if (!strcmp(verb, "start"))
-		start(s);
-	else if (!strcmp(verb, "join"))
-		sanity_join(s->child);
-	else if (!strcmp(verb, "signal"))
-		signal_other(s);
-	else if (!strcmp(verb, "wait"))
-		wait_for_other(s);
-	else if (!strcmp(verb, "refuses"))
-		refuses(b);
-	else if (!strcmp(verb, "refuses-grandchild"))
-		sanity_join(sanity_fork(refuses, b));
-	else if (!strcmp(verb, "own-context"))
-		own_context(b);
-	else if (!strcmp(verb, "has-node"))
-		node_or_waive();
-	else if (!strcmp(verb, "send-node"))
-		node_send(s->socket[0], b->mem.dptr);
-	else if (!strcmp(verb, "receive-node"))
-		node_receive(s->socket[1], &s->node);
-	else if (!strcmp(verb, "node-refused"))
-		node_check_refused(&s->node, BUFFER_SIZE);
-	else if (!strcmp(verb, "close-node"))
-		CHECK(!close(s->node.fd), "close: %s", strerror(errno));
-	else
-		return NO_SUCH_STEP;
-	return 0;
-}
-
-static void play_step(struct scene *s, const char *step)
+static void play_step(struct scene *s, const char *words)
 {
 	char verb[24] = "", object[8] = "", wanted[8] = "";
 	struct buffer *b;
 	int err, want;
 
-	sscanf(step, "%23s %7s %7s", verb, object, wanted);
+	sscanf(words, "%23s %7s %7s", verb, object, wanted);
 	b = strcmp(object, "other") ? &s->b : &s->other;
 	want = strcmp(wanted, "EINVAL") ? 0 : EINVAL;
-	sanity_step = step;
-	err = act(s, b, verb);
-	if (err == NO_SUCH_STEP)
-		err = act_together(s, b, verb);
-	if (err == NO_SUCH_STEP)
-		err = call(b, verb);
+	sanity_step = words;
+	err = step(s, b, verb);
 	if (err != want)
 		sanity_unexpected(__FILE__, __LINE__, verb, err, want);
 	snprintf(s->before, sizeof(s->before), "%s", verb);
@@ -291,8 +246,8 @@ static void play(struct scene *s, const char *script)
 	char steps[512], *save = NULL;
 
 	snprintf(steps, sizeof(steps), "%s", script);
-	for (char *step = strtok_r(steps, ",", &save); step; step = strtok_r(NULL, ",", &save))
-		play_step(s, step + strspn(step, " "));
+	for (char *words = strtok_r(steps, ",", &save); words; words = strtok_r(NULL, ",", &save))
+		play_step(s, words + strspn(words, " "));
 }
 
 void scene_play(const struct sanity_test *test)
