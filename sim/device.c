@@ -69,20 +69,11 @@ CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 }
 
 /* -1: an attribute that this driver does not know. */
-static int attribute_value(CUdevice_attribute attribute, const struct sim_gpu *gpu)
+static int attribute_value(CUdevice_attribute attribute)
 {
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
 		return sim_integrated();
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		return gpu->pci_bus;
-	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-		return gpu->pci_device;
-	case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
-		return gpu->pci_domain;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-		return 9;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 		return 0;
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -99,8 +90,9 @@ static int attribute_value(CUdevice_attribute attribute, const struct sim_gpu *g
 		return sim_env("GDRSIM_COHERENT", 0) != 0;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 		return !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) != 0;
+	default:
+		return -1;
 	}
-	return -1;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
@@ -112,7 +104,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_ok(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	found = attribute_value(attribute, &sim.gpu[dev]);
+	found = attribute_value(attribute);
 	if (found < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	*value = found;

@@ -117,23 +117,16 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 
 const char *nvmlErrorString(nvmlReturn_t result)
 {
-	switch (result) {
-	case NVML_SUCCESS:
-		return "Success";
-	case NVML_ERROR_UNINITIALIZED:
-		return "Uninitialized";
-	case NVML_ERROR_INVALID_ARGUMENT:
-		return "Invalid argument";
-	case NVML_ERROR_NOT_SUPPORTED:
-		return "Not supported";
-	case NVML_ERROR_NOT_FOUND:
-		return "Not found";
-	case NVML_ERROR_NO_PERMISSION:
-		return "Insufficient Permissions";
-	case NVML_ERROR_DRIVER_NOT_LOADED:
-		return "Driver not loaded";
-	case NVML_ERROR_UNKNOWN:
-		break;
-	}
-	return "Unknown error";
+	static const char *const text[] = {
+		[NVML_SUCCESS] = "Success",
+		[NVML_ERROR_UNINITIALIZED] = "Uninitialized",
+		[NVML_ERROR_INVALID_ARGUMENT] = "Invalid argument",
+		[NVML_ERROR_NOT_SUPPORTED] = "Not supported",
+		[NVML_ERROR_NO_PERMISSION] = "Insufficient Permissions",
+		[NVML_ERROR_NOT_FOUND] = "Not found",
+		[NVML_ERROR_DRIVER_NOT_LOADED] = "Driver not loaded",
+	};
+
+	return (size_t)result < sizeof(text) / sizeof(*text) && text[result] ? text[result]
+									     : "Unknown error";
 }

@@ -37,12 +37,19 @@ struct args {
 	unsigned int words, how, block, grid;
 };
 
-static void echo_lane(void *arg)
-{
-	const struct args *a = arg;
-
-	gdrcopy_queue_echo(a->view, a->count);
-}
+/* One lane of the kernel of that name. */
+#define LANE(kernel, ...)                            \
+	static void kernel##_lane(void *arg)         \
+	{                                            \
+		const struct args *a = arg;          \
+                                                     \
+		gdrcopy_queue_##kernel(__VA_ARGS__); \
+	}
+LANE(echo, a->view, a->count)
+LANE(bulk, a->view, a->bulk, a->words)
+LANE(lines, a->view)
+LANE(posts, a->view, a->words, (unsigned int)a->count, a->how, a->bulk)
+LANE(slots, a->in, a->out, a->words, a->first, a->last)
 
 void sim_queue_echo(const struct sim_launch *launch)
 {
@@ -51,13 +58,6 @@ void sim_queue_echo(const struct sim_launch *launch)
 	memcpy(&a.count, launch->param[1], sizeof(a.count));
 	if (take_view(launch, &a.view))
 		sim_warp_run(echo_lane, &a);
-}
-
-static void bulk_lane(void *arg)
-{
-	const struct args *a = arg;
-
-	gdrcopy_queue_bulk(a->view, a->bulk, a->words);
 }
 
 void sim_queue_bulk(const struct sim_launch *launch)
@@ -72,26 +72,12 @@ void sim_queue_bulk(const struct sim_launch *launch)
 		sim_warp_run(bulk_lane, &a);
 }
 
-static void lines_lane(void *arg)
-{
-	const struct args *a = arg;
-
-	gdrcopy_queue_lines(a->view);
-}
-
 void sim_queue_lines(const struct sim_launch *launch)
 {
 	struct args a;
 
 	if (take_view(launch, &a.view))
 		sim_warp_run(lines_lane, &a);
-}
-
-static void posts_lane(void *arg)
-{
-	const struct args *a = arg;
-
-	gdrcopy_queue_posts(a->view, a->words, (unsigned int)a->count, a->how, a->bulk);
 }
 
 static void *posts_warp(void *arg)
@@ -130,13 +116,6 @@ void sim_queue_posts(const struct sim_launch *launch)
 	}
 	while (n)
 		pthread_join(thread[--n], NULL);
-}
-
-static void slots_lane(void *arg)
-{
-	const struct args *a = arg;
-
-	gdrcopy_queue_slots(a->in, a->out, a->words, a->first, a->last);
 }
 
 void sim_queue_slots(const struct sim_launch *launch)
