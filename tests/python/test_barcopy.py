@@ -58,16 +58,22 @@ class Tensor:
 torch = types.SimpleNamespace(strided="strided", Tensor=Tensor)
 
 
+def current_context(test):
+    """The driver, the GPU's context current until the test ends."""
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    test.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+    test.addCleanup(cuda.cuDevicePrimaryCtxRelease_v2, 0)
+    test.assertEqual(cuda.cuCtxSetCurrent(context), 0)
+    return cuda
+
+
 @contextlib.contextmanager
 def page_locked(test, size):
     """Memory of cudaHostAlloc as a numpy array of bytes."""
-    cuda, context, host = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-    test.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
-    test.assertEqual(cuda.cuCtxSetCurrent(context), 0)
+    cuda, host = current_context(test), ctypes.c_void_p()
     test.assertEqual(cuda.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(size), 0), 0)
     yield numpy.frombuffer((ctypes.c_char * size).from_address(host.value), "u1")
     test.assertEqual(cuda.cuMemFreeHost(host), 0)
-    test.assertEqual(cuda.cuDevicePrimaryCtxRelease_v2(0), 0)
 
 
 class Case(unittest.TestCase):
@@ -302,18 +308,15 @@ class Queues(Case):
         self.queue = self.gdr.queue(lines=16)
 
     def launch(self, queue, name=b"gdrcopy_queue_echo", *more):
-        cuda, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-        context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+        cuda, module, kernel, stream = current_context(self), *(ctypes.c_void_p() for _ in range(3))
         values = queue.view, *(more or (ctypes.c_uint64(2**64 - 1),))
         self.assertEqual(len(bytes(values[0])), 40)
         params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        for done in (cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
-                     cuda.cuStreamCreate(ctypes.byref(stream), 1),
+        for done in (cuda.cuStreamCreate(ctypes.byref(stream), 1),
                      cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry " + name + b"()\n"),
                      cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name),
                      cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, None)):
             self.assertEqual(done, 0)
-        self.addCleanup(cuda.cuDevicePrimaryCtxRelease_v2, 0)
 
     def test_messages(self):
         with self.queue as queue:
@@ -625,16 +628,13 @@ class Objects(Case):
 
     def test_sync_memops(self):
         """Of an allocation of the program, which begins without the attribute on this stand-in."""
-        cuda, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-        context = ctypes.c_void_p()
+        cuda, device = current_context(self), ctypes.c_uint64()
 
         def attribute():
             value = ctypes.c_int(-1)
             self.assertEqual(cuda.cuPointerGetAttribute(ctypes.byref(value), 6, device), 0)
             return value.value
 
-        self.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
-        self.assertEqual(cuda.cuCtxSetCurrent(context), 0)
         self.assertEqual(cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(4096)), 0)
         with self.gdr.map(device.value, 64, sync_memops=False) as m, \
                 self.gdr.cache(sync_memops=False) as cache, cache.get(device.value, 64) as region:
@@ -644,7 +644,6 @@ class Objects(Case):
         with self.gdr.cache() as cache, cache.get(device.value, 64) as region:
             self.assertTrue(region.sync_memops)
         self.assertEqual(cuda.cuMemFree_v2(device), 0)
-        self.assertEqual(cuda.cuDevicePrimaryCtxRelease_v2(0), 0)
 
     def test_pin(self):
         with self.gdr.pin(self.mem.address + 70000, 100) as pin:
