@@ -123,24 +123,6 @@ static void reallocated(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-static void limit(void)
-{
-	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 4 << 20);
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	struct vmm v;
-
-	CHECK(cache, "no cache");
-	if (vmm_alloc(&v, 16 << 20, 8, EXPORTABLE))
-		return;
-	for (unsigned int i = 0; i < 24; i++)
-		CHECK(word_arrives(cache, v.ptr + (i % 8 * 2 << 20), i), "word %u", i);
-	OK(barcopy_cache_get_stats(cache, &s));
-	CHECK(s.bytes_pinned == 4 << 20, "%llu bytes", (unsigned long long)s.bytes_pinned);
-	CHECK(s.evictions == 22, "%llu evictions", (unsigned long long)s.evictions);
-	vmm_free(&v);
-	OK(barcopy_cache_destroy(cache));
-}
-
 static void trim(void)
 {
 	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 64 << 20);
@@ -173,7 +155,6 @@ static const struct gpu_test tests[] = {
 	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0 } },
 	{ "freed and reallocated with threads, two regions at most", reallocated,
 	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 4 << 20 } },
-	{ "a limit by bytes", limit },
 	{ "trim", trim },
 };
 

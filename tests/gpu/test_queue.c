@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "barcopy_queue.h"
 #include "gpu_test.h"
@@ -78,21 +79,26 @@ static int receive(void *message, size_t capacity, size_t *size)
 
 static void test_sizes(void)
 {
-	uint64_t in[BARCOPY_QUEUE_MESSAGE_MAX / 8], out[BARCOPY_QUEUE_MESSAGE_MAX / 8];
+	uint64_t in[BARCOPY_QUEUE_MESSAGE_MAX / 8], out[BARCOPY_QUEUE_MESSAGE_MAX / 8 + 1];
 	unsigned long long count = UINT64_MAX;
 	void *params[] = { NULL, &count };
+	uint8_t *end = mmap(NULL, 2 * GPU_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	size_t got;
 
+	CHECK(end != MAP_FAILED && !mprotect(end, GPU_PAGE_SIZE, PROT_READ | PROT_WRITE), "no memory");
+	end += GPU_PAGE_SIZE; /* behind it nothing may be read */
 	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 	for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
-		pattern(in, sizeof(in), (unsigned int)size);
-		OK(send(in, size));
-		OK(receive(out, sizeof(out), &got));
+		memset(in, 0, sizeof(in)); /* the last word is padded with 0 */
+		memset(out, 0x5a, sizeof(out));
+		pattern(in, size, (unsigned int)size);
+		OK(send(memcpy(end - size, in, size), size));
+		OK(receive(out, size, &got));
 		CHECK(got == size, "%zu bytes of %zu", got, size);
 		for (size_t i = 0; i < sizeof(in) / 8; i++)
 			in[i]++;
-		/* Whole words only: the kernel adds 1 to a last word that is padded with 0. */
-		CHECK(!memcmp(in, out, size / 8 * 8), "%zu bytes", size);
+		CHECK(!memcmp(in, out, size), "%zu bytes", size);
+		CHECK(((uint8_t *)out)[size] == 0x5a, "a byte behind %zu was written", size);
 	}
 	FAILS(EBUSY, barcopy_queue_destroy(queue, 0));
 	OK(barcopy_queue_stop(queue, 0));

@@ -140,26 +140,6 @@ static void test_handed_over(void)
 	close(fd);
 }
 
-/* Freed memory stays until the unpin. */
-static void test_persistent(void)
-{
-	gdr_mh_t h;
-	void *map;
-	int flag;
-
-	open_with(DMABUF, "1");
-	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
-	OK(gdr_map(g, h, &map, MIB));
-	((volatile char *)map)[MIB - 1] = 0x35;
-	CU(cuda.cuMemFree_v2(base));
-	ck_assert_int_eq(((volatile char *)map)[MIB - 1], 0x35);
-	OK(gdr_get_callback_flag(g, h, &flag));
-	ck_assert_int_eq(flag, 0);
-	OK(gdr_unmap(g, h, map, MIB));
-	OK(gdr_unpin_buffer(g, h));
-	ck_assert_uint_eq(node.pins(), 0);
-}
-
 /* The library asks the driver to fill the page table; where that fails, faults do. */
 static void test_populate(void)
 {
@@ -330,7 +310,6 @@ static const struct unit_test tests[] = {
 	{ "a forked child has no dma-buf", test_forked_child },
 	{ "handed over", test_handed_over, .rows = 4 },
 	{ "populate", test_populate, .rows = 3 },
-	{ "persistent", test_persistent },
 	{ "open refused", test_open_refused, .rows = 9 },
 	{ "pin refused", test_pin_refused, .rows = 12 },
 	{ "memory refused", test_memory_refused },

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues between the CPU and kernels that run in the stand-in: every size, full and empty rings,
- * two threads, and the life of a queue. Laps, bulk data, a stop and posts that are all received are
+ * Queues between the CPU and kernels that run in the stand-in: full and empty rings, two threads,
+ * and the life of a queue. Every size, laps, bulk data, a stop and posts that are all received are
  * in tests/gpu/test_queue.c, which runs on the stand-in too, every interleaving of the protocol in
  * the two explorers, forked children in test_api.c.
  */
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -181,25 +180,6 @@ int nanosleep(const struct timespec *t, struct timespec *left)
 		ck_assert_uint_lt(virtual_ns, SECOND + MILLISECOND + 10 * tick); \
 		virtual_ns = tick = 0;                                           \
 	} while (0)
-
-static void sizes(void)
-{
-	static const uint32_t ring[] = { 16, 32, 256 };
-	uint8_t *end = mmap(NULL, 2 * GPU_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	ck_assert(end != MAP_FAILED && !mprotect(end, GPU_PAGE_SIZE, PROT_READ | PROT_WRITE));
-	end += GPU_PAGE_SIZE; /* behind it nothing may be read */
-	for (size_t r = 0; r < COUNT(ring); r++) {
-		barcopy_queue_t q = new_echo(ring[r]);
-
-		for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
-			fill(end - size, size, size);
-			send_to(q, end - size, size);
-			expect_echo(q, size, size);
-		}
-		finish(q);
-	}
-}
 
 static void full_and_empty(void)
 {
@@ -972,7 +952,6 @@ static void out_of_memory(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "sizes", sizes, NULL },
 	{ "full and empty", full_and_empty, NULL },
 	{ "replies wait for room", replies_wait, NULL },
 	{ "two threads, two queues", two_threads, NULL },
@@ -998,8 +977,8 @@ static const struct unit_test tests[] = {
 	{ "any of two queues", any_queue, NULL },
 	{ "many messages in one call", batches, NULL },
 	{ "out of memory", out_of_memory, NULL },
-	{ "host pointers that the GPU cannot take", sizes, "GDRSIM_HOST_POINTER=0" },
-	{ "an integrated GPU", sizes, "GDRSIM_INTEGRATED=1" },
+	{ "host pointers that the GPU cannot take", batches, "GDRSIM_HOST_POINTER=0" },
+	{ "an integrated GPU", batches, "GDRSIM_INTEGRATED=1" },
 };
 
 UNIT_MAIN("queue", tests, unit_before = start_stream, unit_after = end)
