@@ -5,8 +5,6 @@
  * maps and unmaps by the registered length, and carries {va, pointer, handle} as bytes to where it
  * copies.
  */
-#include <time.h>
-
 #include <gdrapi.h>
 
 #include "contract.h"
@@ -40,14 +38,6 @@ static int query(void)
 	return 1;
 }
 
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 static void register_and_copy(gdr_t md, uint64_t address, size_t size, uint32_t flags)
 {
 	uint64_t start = address & GPU_PAGE_MASK;
@@ -77,16 +67,13 @@ static void register_and_copy(gdr_t md, uint64_t address, size_t size, uint32_t 
 
 int main(void)
 {
-	double start, cost;
 	uint64_t address;
 	gdr_t md;
 
 	if (!query())
 		DISABLED("no resource");
-	start = now_us();
 	for (int i = 0; i < QUERIES; i++)
 		CHECK(query());
-	cost = (now_us() - start) / QUERIES;
 
 	address = contract_alloc(100000);
 	md = gdr_open();
@@ -95,6 +82,6 @@ int main(void)
 	register_and_copy(md, address + 4096, 8, GDR_PIN_FLAG_FORCE_PCIE);
 	OK(gdr_close(md));
 	contract_free(address);
-	printf("a query (open and close) takes %.2f us\n", cost);
+	printf("%d queries, each an open and a close\n", QUERIES);
 	return 0;
 }

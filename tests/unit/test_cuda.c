@@ -75,18 +75,6 @@ static void device_memory(void)
 	IS(big + 65535, 1 << 20, DEVICE, .context = ctx, .base = big, .size = 2 << 20);
 }
 
-static void not_initialised(void)
-{
-	struct gdri_memory m;
-
-	standin_load();
-	m = describe(0x100000, 65536);
-	ck_assert_int_eq(m.kind, GDRI_MEMORY_UNKNOWN);
-	ck_assert_str_eq(m.note, "CUDA_ERROR_NOT_INITIALIZED");
-	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
-	ck_assert(!gdri_cuda_sync_memops(&m));
-}
-
 static void no_libcuda(void)
 {
 	struct gdri_memory m;
@@ -548,7 +536,6 @@ static void outputs_of_a_failure(void)
 static const struct unit_test tests[] = {
 	{ "outputs of a failure", outputs_of_a_failure, "" },
 	{ "device memory", device_memory, "" },
-	{ "CUDA not initialised", not_initialised, "", .bare = true },
 	{ "no libcuda", no_libcuda, "", .bare = true },
 	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "", .bare = true },
 	{ "calls that a driver must have", needed_calls, "", .bare = true },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The gdrdrv backend over the stand-in of the node: every driver level in both modes, mapping
- * types, flags and tokens, what an open refuses, and a child. Memory freed under a pin is in
+ * types and flags, what an open refuses, and a child. Tokens, and memory freed under a pin, are in
  * gdrcopy_sanity.
  */
 #include <fcntl.h>
@@ -131,24 +131,6 @@ static void test_pin_flags(void)
 	/* Supported by the build, refused in this mode. */
 	node_open("2.6", "0");
 	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
-}
-
-/* Tokens of a caller are dropped: it pins memory of its own process. */
-static void test_tokens(void)
-{
-	gdr_mh_t h;
-
-	node_open("2.6", "1");
-	node.faults(NULL);
-	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
-	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 0);
-	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), 1);
-	node_open("2.6", "0");
-	OK(gdr_pin_buffer(g, base, MIB, 0, 0xfe00, &h));
-	node_open("2.4", "0");
-	node.faults(NULL);
-	OK(gdr_pin_buffer(g, base, MIB, 77, 1, &h));
-	ck_assert_uint_eq(node.calls("PIN_BUFFER"), 1);
 }
 
 /* Memory that CUDA does not know: only a cache that is notified of frees keeps it. */
@@ -305,7 +287,6 @@ static const struct unit_test tests[] = {
 	{ "a request ends with its map", test_request_ends },
 	{ "no type call", test_no_type_call },
 	{ "pin flags", test_pin_flags },
-	{ "tokens", test_tokens },
 	{ "unknown memory cached", test_unknown_memory_cached },
 	{ "open refused", test_open_refused, .rows = 14 },
 	{ "open refusals", test_open_refusals },

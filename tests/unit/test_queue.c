@@ -464,18 +464,10 @@ static void replies_dropped(void)
 /* Lines that are no message's. */
 static void bad_lines(void)
 {
-	static const uint8_t heads[][11] = { { 49 },
-					     { 63 },
-					     { 0 },
-					     { 0x80 },
-					     { 0x41 },
-					     { 0x7f },
-					     { 0xf0 },
-					     { 0x70, 49 },
-					     { 0x70, 0x70, 0 },
-					     { 0x70, 0x80 },
-					     { 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70, 0x70,
-					       0x70, 48 } };
+	static const uint8_t heads[][11] = {
+		{ 49 },	     { 63 },	 { 0 },		     { 0x80 },	   { 0x41 }, { 0x7f }, { 0xf0 },
+		{ 0x70, 49 }, { 0x70, 0x70, 0 }, { 0x70, 0x80 }, { [0 ... 9] = 0x70, 48 },
+	};
 	size_t size;
 	uint8_t got[600];
 
@@ -803,34 +795,27 @@ static void aborted_calls(void)
 static void wrong_calls(void)
 {
 	static const struct {
-		uint64_t name;
-		unsigned int head;
-	} wrong[] = { { 5, 0x80 | 6 }, /* the first sequence is 1 */
-		      { UINT64_C(2) << 32 | 5, 0x80 | 6 },
-		      { UINT64_C(1) << 32 | 64, 0x80 | 6 }, /* 16 lines have 64 slots */
-		      { UINT64_C(1) << 32 | 5, 0x80 | 5 },
-		      { UINT64_C(1) << 32 | 5, 0x80 | 49 } };
+		uint64_t name, head;
+		int err;
+	} lines[] = { { 5, 0x80 | 6, EBADMSG }, /* the first sequence is 1 */
+		      { UINT64_C(2) << 32 | 5, 0x80 | 6, EBADMSG },
+		      { UINT64_C(1) << 32 | 64, 0x80 | 6, EBADMSG }, /* 16 lines have 64 slots */
+		      { UINT64_C(1) << 32 | 5, 0x80 | 5, EBADMSG },
+		      { UINT64_C(1) << 32 | 5, 0x80 | 49, EBADMSG },
+		      { UINT64_C(1) << 32 | 5, 0x80 | 6, 0 } };
 	const uint64_t bit48 = UINT64_C(1) << 48, bits = bit48 - 1;
 	uint64_t call, two[2], answers[2] = { bits, 7 };
 	barcopy_queue_t q = new_posts(16), other = new_queue(16);
 	uint32_t which = 0;
 	char *line = find(q)->replies, *slot = find(q)->requests, got[48];
 
-	for (size_t i = 0; i <= COUNT(wrong); i++) {
-		bool right = i == COUNT(wrong);
-
+	for (size_t i = 0; i < COUNT(lines); i++) {
 		for (int w = 0; w < 8; w++)
-			gdri_store64(line + 8 * w, (w	    ? 0
-						    : right ? UINT64_C(1) << 32 | 5
-							    : wrong[i].name) |
-							   bit48 |
-							   (uint64_t)(right ? 0x86 : wrong[i].head)
-								   << 56);
-		if (!right)
-			FAILS(EBADMSG,
-			      barcopy_queue_receive_any(&q, 1, &which, got, 48, NULL, &call, 0, 0));
+			gdri_store64(line + 8 * w,
+				     (w ? 0 : lines[i].name) | bit48 | lines[i].head << 56);
+		FAILS(lines[i].err,
+		      barcopy_queue_receive_any(&q, 1, &which, got, 48, NULL, &call, 0, 0));
 	}
-	OK(barcopy_queue_receive_any(&q, 1, &which, got, 48, NULL, &call, 0, 0));
 	two[0] = call;
 	for (uint64_t bad = 0; bad < 3; bad++) {
 		two[1] = bad ? call : call + 1;

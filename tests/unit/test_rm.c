@@ -284,20 +284,6 @@ static void read_only(void)
 	OK(barcopy_unmap_range(rm_g, h));
 }
 
-/* Closed with everything still pinned and mapped. */
-static void closed_as_it_is(void)
-{
-	struct rm_use u[4];
-	CUdeviceptr p, v;
-
-	p = standin_alloc(4 * MIB);
-	v = standin_chunks(0, 0, 4, 2 * MIB, STANDIN_EXPORTABLE);
-	OK(rm_use_open(&u[0], p, 4 * MIB, 0));
-	OK(rm_use_open(&u[1], v, 8 * MIB, 0));
-	OK(rm_use_open(&u[2], v + MIB, MIB + 1, 0));
-	OK(gdr_pin_buffer_v2(rm_g, v, 8 * MIB, 0, &u[3].h));
-}
-
 #define DRIVER(version) "GDRSIM_RM_DRIVER=" version
 
 static const struct unit_test tests[] = {
@@ -327,7 +313,6 @@ static const struct unit_test tests[] = {
 	{ "BAR1, maps that share", bar1, "GDRSIM_BAR1_REUSE=1" },
 	{ "parts of a pin", parts_of_a_pin, "" },
 	{ "read-only", read_only, "" },
-	{ "closed as it is", closed_as_it_is, "" },
 };
 
 UNIT_MAIN("rm", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)

@@ -152,26 +152,6 @@ static void no_device(void)
 	ck_assert_uint_gt(wrap_calls("open"), 0);
 }
 
-/* The errno names the descriptors, not a lack of memory. */
-static void control_node_without_descriptors(void)
-{
-	static const struct {
-		const char *rule, *text;
-		int err;
-	} table[] = {
-		{ "OPEN_CTL:1=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
-		{ "OPEN_CTL:1=ENFILE", "rm: /dev/nvidiactl: Too many open files in system",
-		  ENFILE },
-	};
-
-	for (size_t i = 0; i < COUNT(table); i++) {
-		rm_sim.faults(table[i].rule);
-		FAILS_WITH(table[i].err, table[i].text, ERRNO_OF(gdr_open()));
-		rm_sim.faults(NULL);
-	}
-	rm_whole_life("with descriptors", standin_alloc(MIB), MIB);
-}
-
 /* ---- what gdr_open() asks ------------------------------------------------ */
 
 #define GET_INFO "RM_CONTROL.20800101"
@@ -186,6 +166,8 @@ static void question(void)
 		unsigned int asked;
 		bool none; /* the driver exports nothing */
 	} table[] = {
+		{ "OPEN_CTL:1=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
+		{ "OPEN_CTL:1=ENFILE", "rm: /dev/nvidiactl: Too many open files in system", ENFILE },
 		{ "OPEN_CTL:2=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
 		{ "RM_ALLOC.41:*=0x1a", "rm: RM_ALLOC of a client: ", ENOMEM },
 		{ "CARD_INFO:*=EINVAL", "rm: CARD_INFO: ", ENOTSUP },
@@ -308,7 +290,6 @@ static const struct unit_test tests[] = {
 	{ "/dev/nvidiactl is missing", control_node, "GDRCOPY_BACKEND=rm",
 	  "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there", .bare = true },
 	{ "/dev/nvidiactl is no device", no_device, "GDRCOPY_BACKEND=rm", .bare = true },
-	{ "no descriptor for /dev/nvidiactl", control_node_without_descriptors, "" },
 	{ "gdr_open() asks RM", question, TWO, .bare = true },
 	{ "gdr_open() stops at the first GPU", first_yes, TWO, .bare = true },
 	{ "gdr_open(), driver 515", first_yes, "GDRSIM_RM_DRIVER=515.43.04", .bare = true },

@@ -94,25 +94,6 @@ static void unbound_slot(void)
 	ck_assert_uint_eq(watch_slot(), (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
 }
 
-/* A libcuda that calls the kernel without ioctl(). */
-static void no_import(void)
-{
-	struct watch_seen seen = { .calls = 0 };
-
-	OK(gdri_cuda_load());
-	ck_assert(!gdri_import_slots_find(gdri_cuda_library, "ioctl", &watch_slots));
-	for (int i = 0; i < 2; i++) {
-		gdri_error_clear();
-		FAILS(-ENOTSUP, gdri_cuda_watch_possible());
-		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
-		gdri_error_clear();
-		FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_note, &seen));
-		ck_assert_ptr_nonnull(strstr(gdri_error_text(), "libcuda imports no ioctl()"));
-	}
-	standin_start();
-	ck_assert_uint_eq(seen.calls, 0);
-}
-
 /* ---- what is passed ------------------------------------------------------ */
 
 static void results_and_errno(void)
@@ -247,14 +228,12 @@ static void behind_relro(void)
 }
 
 #define NOPLT  "LD_LIBRARY_PATH=$SIM/noplt"
-#define DIRECT "LD_LIBRARY_PATH=$SIM/direct"
 
 static const struct unit_test tests[] = {
 	{ "JUMP_SLOT, bound when loaded", lazy_slot, "" },
 	{ "JUMP_SLOT, not bound yet", unbound_slot, "" },
 	{ "JUMP_SLOT, sealed", sealed_slot, NOW },
 	{ "GLOB_DAT, sealed", sealed_slot, NOPLT },
-	{ "no import of ioctl", no_import, DIRECT },
 	{ "results and errno", results_and_errno, "" },
 	{ "results and errno, sealed", results_and_errno, NOW },
 	{ "the ends of tables", ends_of_tables, "" },
