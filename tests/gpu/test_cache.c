@@ -123,30 +123,6 @@ static void reallocated(void)
 	OK(barcopy_cache_destroy(cache));
 }
 
-static void trim(void)
-{
-	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 64 << 20);
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	struct vmm v;
-
-	CHECK(cache, "no cache");
-	if (vmm_alloc(&v, 16 << 20, 8, EXPORTABLE))
-		return;
-	for (unsigned int i = 0; i < 8; i++)
-		CHECK(word_arrives(cache, v.ptr + (i * 2 << 20), i), "word %u", i);
-	OK(barcopy_cache_trim(cache, 6 << 20));
-	OK(barcopy_cache_get_stats(cache, &s));
-	CHECK(s.regions == 3, "%llu regions", (unsigned long long)s.regions);
-	/*
-	 * Nothing notifies the cache of this free: trim ends its idle regions, whatever the limit.
-	 */
-	vmm_free(&v);
-	OK(barcopy_cache_trim(cache, UINT64_MAX));
-	OK(barcopy_cache_get_stats(cache, &s));
-	CHECK(!s.regions, "%llu regions", (unsigned long long)s.regions);
-	OK(barcopy_cache_destroy(cache));
-}
-
 static const struct gpu_test tests[] = {
 	{ "hits and misses over several chunks", hits },
 	{ "freed and reallocated with threads, tag check", reallocated,
@@ -155,7 +131,6 @@ static const struct gpu_test tests[] = {
 	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0 } },
 	{ "freed and reallocated with threads, two regions at most", reallocated,
 	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 4 << 20 } },
-	{ "trim", trim },
 };
 
 GPU_TEST_MAIN(tests)

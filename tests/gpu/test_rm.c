@@ -486,17 +486,28 @@ static void nodes_closed(void)
 
 /* ---- forks before CUDA --------------------------------------------------- */
 
-/* A server opens, without a backend's name, and its worker uses CUDA: the worker's cuInit(). */
+/* The worker's cuInit(), and a pin. */
+static int worker(void)
+{
+	struct mapped m;
+	CUdeviceptr p;
+
+	cuda_dl_load();
+	gpu_find(&test_gpu, 0);
+	gpu_start(&test_gpu);
+	test_g = gdr_open();
+	return !test_g || cu.MemAlloc(&p, MIB) || pin_and_map(&m, p, MIB) || !look(&m);
+}
+
+/* A server opens, without a backend's name, and its worker uses CUDA. */
 static int open_and_fork(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	__typeof__(&cuInit) init = (__typeof__(&cuInit))dlsym(lib, "cuInit");
 	gdr_t g = gdr_open();
 	int status = -1;
 	pid_t pid = fork();
 
 	if (!pid)
-		_exit((int)init(0));
+		_exit(worker());
 	if (pid > 0)
 		waitpid(pid, &status, 0);
 	return g && !gdr_close(g) ? status : -1;

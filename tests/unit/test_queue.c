@@ -659,26 +659,15 @@ static void launch_posts(struct posts *p, barcopy_queue_t q, unsigned int count,
 	CU(cuda.cuLaunchKernel(f, PORT_BLOCKS, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-/* Word i of message n, as perf/queue/kernels.cu makes it. */
-static unsigned int post_word(unsigned int who, unsigned int n, unsigned int i)
-{
-	return i == 2 ? who : i == 3 ? n : (who * 2654435761u ^ n * 40503u) + i * 97;
-}
-
+/* Its words are looked at in tests/gpu/test_queue.c. */
 static void take_post(struct posts *p, const unsigned int *got, size_t size, uint64_t call)
 {
-	unsigned int want[12], who = got[2], n = got[3];
-	uint64_t answer;
+	unsigned int who = got[2], n = got[3];
 
-	for (unsigned int i = 0; i < 12; i++)
-		want[i] = post_word(who, n, i);
-	if (call) {
-		memcpy(want, got, 6);
-		answer = (uint64_t)want[5] << 16 ^ n;
-		OK(barcopy_queue_answer(p->q, &call, &answer, 1));
-	}
+	if (call)
+		OK(barcopy_queue_answer(p->q, &call, &(uint64_t){ n }, 1));
 	if (who >= p->producers || n != ++p->seen[who] || !call != !(p->how & CALLS) ||
-	    size != (call ? 48 : 16 + (who + n) % 33) || memcmp(got, want, size))
+	    size != (call ? 48 : 16 + (who + n) % 33))
 		ck_abort_msg("message %u of producer %u, %zu bytes", n, who, size);
 	p->total++;
 }

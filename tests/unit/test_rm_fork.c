@@ -5,12 +5,10 @@
  */
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/again.h"
@@ -55,57 +53,6 @@ static void find_ours(bool dmabufs)
 	for (int fd = 0; fd < MAX_FDS; fd++)
 		if (!before[fd] && (is_node(fd) || (dmabufs && is_dmabuf(fd))))
 			ours[n_ours++] = fd;
-}
-
-/* ---- what a child holds -------------------------------------------------- */
-
-/* The parent is killed with everything mapped: its child, which lives on, holds nothing. */
-static void parent(int ready, int go_on)
-{
-	struct rm_use u;
-	pid_t pid;
-
-	rm_begin();
-	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, 0), 6 * MIB, 0));
-	pid = fork();
-	if (!pid) {
-		char c;
-
-		if (write(ready, "r", 1) != 1)
-			_exit(1);
-		while (read(go_on, &c, 1) > 0) /* until the grandparent has looked */
-			;
-		_exit(0);
-	}
-	pause();
-	_exit(pid < 0);
-}
-
-static void killed_before_its_child(void)
-{
-	struct gdrsim_rm_counts c;
-	int ready[2], go_on[2], status;
-	pid_t pid;
-	char r;
-
-	if (test_emulator_lacks("killed before its child", "MADV_DONTFORK"))
-		return;
-	ck_assert_int_eq(pipe(ready), 0);
-	ck_assert_int_eq(pipe(go_on), 0);
-	pid = fork();
-	if (!pid) {
-		close(go_on[1]);
-		parent(ready[1], go_on[0]);
-	}
-	close(ready[1]);
-	ck_assert_int_eq(read(ready[0], &r, 1), 1);
-	rm_sim.counts(&c);
-	ck_assert_uint_eq(c.clients, 1);
-	ck_assert_uint_eq(c.maps, 3);
-	ck_assert_int_eq(kill(pid, SIGKILL), 0);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	rm_assert_nothing_left();
-	close(go_on[1]);
 }
 
 /* ---- descriptors that the program closes --------------------------------- */
@@ -296,7 +243,6 @@ static void imported(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "killed before its child", killed_before_its_child, "" },
 	{ "descriptors that the program closes", closed_by_the_program, "", .rows = 2 * WAYS },
 	{ "descriptors that the program closes, exportable memory alone", closed_by_the_program,
 	  "GDRSIM_RM_EXPORT_SIZE=2616", .rows = WAYS },

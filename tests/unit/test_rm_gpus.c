@@ -223,28 +223,6 @@ static void no_promise(void)
 	rm_assert_kept(0);
 }
 
-static int uses_cuda(void *arg)
-{
-	(void)arg;
-	standin_start();
-	rm_g = gdr_open();
-	rm_whole_life("in a child", standin_alloc(MIB), MIB);
-	rm_end(1);
-	return 0;
-}
-
-/* A server opens, and its workers use CUDA. */
-static void forked_workers(void)
-{
-	gdr_t g = gdr_open();
-
-	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
-	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(unit_in_child(uses_cuda, NULL), 0);
-	ck_assert_int_eq(uses_cuda(NULL), 0);
-	OK(gdr_close(g));
-}
-
 /* The attribute is asked before the program's first pin, whatever the link is. */
 static void force_pcie_at_once(void)
 {
@@ -302,7 +280,6 @@ static const struct unit_test tests[] = {
 	  "rm: none of 1 GPUs exports its memory as a dma-buf: it is integrated", .bare = true },
 	{ "gdr_open(), libcuda cannot be watched", no_promise, "LD_LIBRARY_PATH=$SIM/direct",
 	  "rm: libcuda imports no ioctl() that could be watched", .bare = true },
-	{ "gdr_open(), then forked workers", forked_workers, "", .bare = true },
 	{ "FORCE_PCIE, asked at once", force_pcie_at_once, "", .bare = true },
 	{ "FORCE_PCIE, asked at once, a coherent link", force_pcie_at_once, "GDRSIM_COHERENT=1",
 	  .bare = true },

@@ -18,10 +18,10 @@
 
 /* ---- each form ----------------------------------------------------------- */
 
-/* Before, between and after; `sealed`: the loader has made the slot's page read-only. */
-static void one_watch(bool sealed)
+/* Before, between and after; unit_arg: the slot's page, which the loader may have made read-only. */
+static void one_watch(void)
 {
-	const char *page = sealed ? "r--" : "rw-";
+	const char *page = unit_arg;
 	struct watch_seen seen = { .calls = 0 };
 	uintptr_t held;
 
@@ -49,16 +49,6 @@ static void one_watch(bool sealed)
 	}
 	ck_assert_uint_eq(seen.calls, 3);
 	ck_assert_uint_eq(seen.other_threads, 0);
-}
-
-static void lazy_slot(void)
-{
-	one_watch(false);
-}
-
-static void sealed_slot(void)
-{
-	one_watch(true);
 }
 
 /*
@@ -230,10 +220,10 @@ static void behind_relro(void)
 #define NOPLT  "LD_LIBRARY_PATH=$SIM/noplt"
 
 static const struct unit_test tests[] = {
-	{ "JUMP_SLOT, bound when loaded", lazy_slot, "" },
+	{ "JUMP_SLOT, bound when loaded", one_watch, "", "rw-" },
 	{ "JUMP_SLOT, not bound yet", unbound_slot, "" },
-	{ "JUMP_SLOT, sealed", sealed_slot, NOW },
-	{ "GLOB_DAT, sealed", sealed_slot, NOPLT },
+	{ "JUMP_SLOT, sealed", one_watch, NOW, "r--" },
+	{ "GLOB_DAT, sealed", one_watch, NOPLT, "r--" },
 	{ "results and errno", results_and_errno, "" },
 	{ "results and errno, sealed", results_and_errno, NOW },
 	{ "the ends of tables", ends_of_tables, "" },

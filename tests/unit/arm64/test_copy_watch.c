@@ -143,9 +143,11 @@ static void ranges(const struct gdri_copy_plan *plan, const char *name, bool to,
 	}
 }
 
-/* Each row by name: those that have stores hold the discipline, those with loads stay in lines. */
-static void each_row(gdr_mapping_type_t type)
+/* Each impl by name: those that have stores hold the discipline, those with loads stay in lines. */
+static void each_row(void)
 {
+	gdr_mapping_type_t type = GDR_MAPPING_TYPE_WC + (unsigned int)unit_row;
+
 	for (size_t i = 0; impl_at(i); i++) {
 		const struct gdri_copy_impl *row = impl_at(i);
 		struct gdri_copy_plan plan;
@@ -153,22 +155,6 @@ static void each_row(gdr_mapping_type_t type)
 		ck_assert_int_eq(gdri_copy_plan_init(&plan, type, row->needs, row), 0);
 		ranges(&plan, row->name, row->to, row->from);
 	}
-}
-
-static void write_combined(void)
-{
-	each_row(GDR_MAPPING_TYPE_WC);
-}
-
-static void cached_mapping(void)
-{
-	each_row(GDR_MAPPING_TYPE_CACHING);
-}
-
-/* Whatever row is asked for by name. */
-static void device_mapping(void)
-{
-	each_row(GDR_MAPPING_TYPE_DEVICE);
 }
 
 /* Words, vectored copies, waits and flushes on device memory. */
@@ -227,8 +213,8 @@ static void setup(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "the watch", watch_itself },	   { "write-combined", write_combined },
-	{ "cached", cached_mapping },	   { "device", device_mapping },
+	{ "the watch", watch_itself },
+	{ "write-combined, cached, device", each_row, .rows = 3 },
 	{ "device, calls", device_calls },
 };
 
