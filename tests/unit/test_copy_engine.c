@@ -595,24 +595,6 @@ static void no_other_context(void)
 	end();
 }
 
-/* The engine does not write a read-only range either. */
-static void read_only_ranges(void)
-{
-	void *cpu;
-
-	OK(gdr_unpin_buffer(g, h));
-	OK(barcopy_map_range(g, v.ptr, 65536, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &h));
-	OK(set(4096, 4096));
-	CU(cuda.cuMemcpyHtoD_v2(v.ptr, buf + 5, 65536));
-	FAILS(EACCES, gdr_copy_to_mapping(h, cpu, buf, 65536));
-	CU(cuda.cuMemcpyDtoH_v2(got, v.ptr, 65536));
-	ck_assert_mem_eq(got, buf + 5, 65536);
-	memset(got, 0, 65536);
-	OK(gdr_copy_from_mapping(h, got, cpu, 65536));
-	ck_assert_mem_eq(got, buf + 5, 65536);
-	check_counts(1, 0);
-}
-
 /* Another allocation at the address of chunk `at`, full of `fill`; the former chunk is gone. */
 static void replace_chunk(unsigned int at, uint8_t fill)
 {
@@ -697,7 +679,6 @@ static const struct unit_test tests[] = {
 	{ "a context of the program's has gone", context_gone, "" },
 	{ "no context beside the program's", no_other_context,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030", .bare = true },
-	{ "read-only ranges", read_only_ranges, "" },
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },
 };

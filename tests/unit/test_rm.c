@@ -58,25 +58,6 @@ static void several_calls(void)
 
 /* ---- pools: libcuda exports wrong sizes ---------------------------------- */
 
-static void pool_parts(CUdeviceptr p, size_t size)
-{
-	static const size_t at[] = {
-		0x10000, 0x900000, 0x1000000, 0x1ff0000, 0x1fffff0, 0x2010000
-	};
-	static const size_t long_as[] = { 1, 0x10000, 0x20000, 0x30000, 0xa00001, 0x1800000 };
-
-	for (size_t i = 0; i < COUNT(at); i++)
-		for (size_t k = 0; k < COUNT(long_as); k++) {
-			char what[64];
-
-			if (at[i] + long_as[k] > size)
-				continue;
-			snprintf(what, sizeof(what), "0x%zx bytes at 0x%zx of a pool's", long_as[k],
-				 at[i]);
-			rm_whole_life(what, p + at[i], long_as[k]);
-		}
-}
-
 static void pools(void)
 {
 	CUdeviceptr small[3], one, two, three;
@@ -96,8 +77,6 @@ static void pools(void)
 	rm_whole_life("across its two objects", two + 32 * MIB - 5000, 9000);
 	rm_whole_life("90 MiB of a pool", three, 90 * MIB);
 	rm_whole_life("across its three objects", three + 5 * MIB + 1, 70 * MIB);
-	pool_parts(two, 40 * MIB);
-	pool_parts(three, 90 * MIB);
 }
 
 /*

@@ -238,15 +238,4 @@ static const struct unit_test tests[] = {
 	{ "single words", single_words },
 };
 
-int main(int argc, char **argv)
-{
-	const char *reason = step_impossible();
-
-	(void)argc;
-	if (reason) {
-		fprintf(stderr, "skipped: %s\n", reason);
-		return 77;
-	}
-	unit_before = setup;
-	return unit_main(argv, "copy: store discipline", tests, COUNT(tests));
-}
+UNIT_MAIN("copy: store discipline", tests, step_start(), unit_before = setup)

@@ -109,15 +109,4 @@ static const struct unit_test tests[] = {
 	{ "reads of whole words", whole_words },
 };
 
-int main(int argc, char **argv)
-{
-	const char *reason = step_impossible();
-
-	(void)argc;
-	if (reason) {
-		fprintf(stderr, "skipped: %s\n", reason);
-		return 77;
-	}
-	unit_before = setup;
-	return unit_main(argv, "copy: fences", tests, COUNT(tests));
-}
+UNIT_MAIN("copy: fences", tests, step_start(), unit_before = setup)

@@ -241,14 +241,4 @@ static const struct unit_test tests[] = {
 	{ "posts", posted_words },
 };
 
-int main(int argc, char **argv)
-{
-	const char *reason = step_impossible();
-
-	(void)argc;
-	if (reason) {
-		fprintf(stderr, "skipped: %s\n", reason);
-		return 77;
-	}
-	return unit_main(argv, "copy engine: fences", tests, COUNT(tests));
-}
+UNIT_MAIN("copy engine: fences", tests, step_start())
