@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_set_copy_options() on the stand-ins: arguments, failures when they are set, and what is
- * left behind. The copy engine's own tests are in test_copy_engine.c.
+ * barcopy_set_copy_options() on the stand-ins: arguments, and failures when they are set. The copy
+ * engine's own tests are in test_copy_engine.c.
  */
 
 #include "common/resources.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the library asks CUDA about an address: each kind of memory, each kind of thread;
- * SYNC_MEMOPS; exports; and that the caller's context and capture mode are restored.
+ * What the library asks CUDA about an address (kinds of memory: test_host, tests/gpu/test_memory),
+ * from each kind of thread; SYNC_MEMOPS; exports; and that the caller's context and capture mode are
+ * restored.
  */
 #include <fcntl.h>
 #include <stdatomic.h>

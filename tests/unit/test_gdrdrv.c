@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "common/again.h"
 #include "node_sim.h"
 
 static void test_levels(void)
