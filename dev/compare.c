@@ -18,33 +18,25 @@
 
 enum { ROUNDS = 1501, ROUND_NS = 100000, BUILDS = 2 };
 
+/* field, function */
+#define CALLS(X)                                   \
+	X(open, barcopy_open)                      \
+	X(alloc, barcopy_mem_alloc)                \
+	X(map_range, barcopy_map_range)            \
+	X(to, gdr_copy_to_mapping)                 \
+	X(from, gdr_copy_from_mapping)             \
+	X(put, barcopy_put64)                      \
+	X(get, barcopy_get64)                      \
+	X(post_line, barcopy_post_line)            \
+	X(vector_to, barcopy_copyv_to_mapping)     \
+	X(vector_from, barcopy_copyv_from_mapping) \
+	X(last_error, barcopy_last_error)
+
 struct build {
-	__typeof__(&barcopy_open) open;
-	__typeof__(&barcopy_mem_alloc) alloc;
-	__typeof__(&barcopy_map_range) map_range;
-	__typeof__(&gdr_copy_to_mapping) to;
-	__typeof__(&gdr_copy_from_mapping) from;
-	__typeof__(&barcopy_put64) put;
-	__typeof__(&barcopy_get64) get;
-	__typeof__(&barcopy_post_line) post_line;
-	__typeof__(&barcopy_copyv_to_mapping) vector_to;
-	__typeof__(&barcopy_copyv_from_mapping) vector_from;
-	__typeof__(&barcopy_last_error) last_error;
+#define FIELD(field, function) __typeof__(&function) field;
+	CALLS(FIELD)
 	barcopy_mem_t mem;
 };
-
-/* In the order of struct build. */
-static const char *const names[] = { "barcopy_open",
-				     "barcopy_mem_alloc",
-				     "barcopy_map_range",
-				     "gdr_copy_to_mapping",
-				     "gdr_copy_from_mapping",
-				     "barcopy_put64",
-				     "barcopy_get64",
-				     "barcopy_post_line",
-				     "barcopy_copyv_to_mapping",
-				     "barcopy_copyv_from_mapping",
-				     "barcopy_last_error" };
 
 /* Of a vector: so many pieces of 64 bytes. */
 static const struct job {
@@ -75,15 +67,15 @@ static const struct job {
 static void load(struct build *b, const char *path, const struct build *other)
 {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	void *fn;
 	gdr_t g;
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		void *fn = lib ? dlsym(lib, names[i]) : NULL;
-
-		if (!fn)
-			tool_fail("%s", dlerror());
-		memcpy((void **)(void *)b + i, &fn, sizeof(fn));
-	}
+#define LOOK_UP(field, function)                 \
+	fn = lib ? dlsym(lib, #function) : NULL; \
+	if (!fn)                                 \
+		tool_fail("%s", dlerror());      \
+	memcpy(&b->field, &fn, sizeof(fn));
+	CALLS(LOOK_UP)
 	g = b->open(BARCOPY_OPEN_ANY);
 	if (!g || (other ? b->map_range(g, other->mem.device_ptr, 65536, 0, &b->mem.cpu_ptr,
 					&b->mem.handle)

@@ -18,21 +18,10 @@ static const char *const kernel_name[PROTOCOLS] = {
 
 void litmus_load(struct litmus_peer *peer)
 {
-	CUresult rc;
-
-	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
-	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
-		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed",
-			    cu.path);
-	rc = cu.ModuleLoadData(&peer->module, litmus_ptx);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot("the driver refuses the kernels: cuModuleLoadData: %s; they need a GPU "
-			    "of compute capability 5.0 or newer, or --peer thread",
-			    cuda_error_text(rc));
+	cuda_load_kernels(litmus_ptx, &peer->module, &peer->stream, ", or --peer thread");
 	for (int i = 0; i < PROTOCOLS; i++)
 		cuda_must(cu.ModuleGetFunction(&peer->kernel[i], peer->module, kernel_name[i]),
 			  "cuModuleGetFunction");
-	cuda_must(cu.StreamCreate(&peer->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
 /* ---- the thread in place of a GPU --------------------------------------------------------------

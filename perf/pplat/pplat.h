@@ -44,8 +44,6 @@ struct pplat {
 void pplat_open(struct pplat *p);
 void pplat_close(struct pplat *p);
 
-#define pplat_check lib_must
-
 CUdeviceptr pplat_address(const struct pplat *p, int place, size_t at);
 uint64_t pplat_timeout_ns(const struct pplat *p);
 

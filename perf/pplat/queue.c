@@ -84,19 +84,19 @@ static void start_queue(struct run *r, int i, CUfunction kernel)
 	barcopy_queue_view_t view;
 	void *params[] = { &view, &count }; /* the kernel for lines takes the first only */
 
-	pplat_check(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
-	      "barcopy_queue_create");
-	pplat_check(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
+	lib_must(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
+		 "barcopy_queue_create");
+	lib_must(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
 	launch(kernel, r->stream[i], params);
 }
 
 static void stop_queues(struct run *r, int n)
 {
 	for (int i = 0; i < n; i++)
-		pplat_check(barcopy_queue_stop(r->queue[i], 0), "barcopy_queue_stop");
+		lib_must(barcopy_queue_stop(r->queue[i], 0), "barcopy_queue_stop");
 	for (int i = 0; i < n; i++)
-		pplat_check(barcopy_queue_destroy(r->queue[i], pplat_timeout_ns(r->p)),
-		      "barcopy_queue_destroy");
+		lib_must(barcopy_queue_destroy(r->queue[i], pplat_timeout_ns(r->p)),
+			 "barcopy_queue_destroy");
 }
 
 static void queue_round_trips(struct run *r, const char *name, CUfunction kernel, size_t size)
@@ -107,10 +107,10 @@ static void queue_round_trips(struct run *r, const char *name, CUfunction kernel
 	for (long i = -WARM_UP; i < r->p->rounds; i++) {
 		copytest_random(r->message, size, (uint64_t)i);
 		t0 = timing_ticks();
-		pplat_check(barcopy_queue_send(r->queue[0], r->message, size, 0, timeout_ns),
-		      "barcopy_queue_send");
-		pplat_check(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, 0, timeout_ns),
-		      "barcopy_queue_receive");
+		lib_must(barcopy_queue_send(r->queue[0], r->message, size, 0, timeout_ns),
+			 "barcopy_queue_send");
+		lib_must(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, 0, timeout_ns),
+			 "barcopy_queue_receive");
 		t1 = timing_ticks();
 		if (i >= 0)
 			r->sample[i] = t1 - t0;
@@ -150,7 +150,7 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 		if (left != before)
 			last = clock_raw_ns();
 		else if (clock_raw_ns() - last > pplat_timeout_ns(r->p))
-			pplat_check(ETIMEDOUT, "barcopy_queue_receive");
+			lib_must(ETIMEDOUT, "barcopy_queue_receive");
 	}
 	start = clock_raw_ns() - start;
 	stop_queues(r, n);
@@ -167,13 +167,13 @@ static void queue_send_cost(struct run *r)
 		uint64_t t0 = timing_ticks();
 
 		for (int k = 0; k < BURST; k++)
-			pplat_check(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE, 0),
-			      "barcopy_queue_try_send");
+			lib_must(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE, 0),
+				 "barcopy_queue_try_send");
 		r->sample[i] = timing_ticks() - t0;
 		for (int k = 0; k < BURST; k++)
-			pplat_check(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL, 0,
-						       pplat_timeout_ns(r->p)),
-			      "barcopy_queue_receive");
+			lib_must(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL,
+						       0, pplat_timeout_ns(r->p)),
+				 "barcopy_queue_receive");
 	}
 	stop_queues(r, 1);
 	stats_compute(&st, r->sample, (size_t)r->p->rounds, timing.ns_per_tick / BURST);
@@ -234,9 +234,9 @@ static void alternative(struct run *r, const char *name, enum way way, unsigned 
 		for (unsigned int k = 0; way == SLOTS && k < n; k++)
 			((volatile uint64_t *)(void *)(r->p->host + IN_AT))[k] = words[k];
 		if (way != SLOTS)
-			pplat_check(gdr_copy_to_mapping(r->p->b.buf.mh, r->p->b.buf.cpu + IN_AT, words,
-							8 * n),
-				    "gdr_copy_to_mapping");
+			lib_must(gdr_copy_to_mapping(r->p->b.buf.mh, r->p->b.buf.cpu + IN_AT, words,
+						     8 * n),
+				 "gdr_copy_to_mapping");
 		if (way == LAUNCH)
 			launch(r->slots, r->stream[0], params);
 		if (way == GRAPH)

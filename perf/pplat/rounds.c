@@ -17,23 +17,6 @@ static uint32_t *host_word(const struct pplat *p, size_t at)
 	return (uint32_t *)(void *)(p->host + at);
 }
 
-static void load_kernels(struct pplat *p)
-{
-	CUresult rc;
-
-	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
-	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
-		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed",
-			    cu.path);
-	rc = cu.ModuleLoadData(&p->module, pplat_ptx);
-	if (rc != CUDA_SUCCESS)
-		tool_cannot(
-			"the driver refuses the kernels: cuModuleLoadData: %s; they need a GPU of "
-			"compute capability 5.0 or newer",
-			cuda_error_text(rc));
-	cuda_must(cu.StreamCreate(&p->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-}
-
 void pplat_open(struct pplat *p)
 {
 	/* never empty: the kernel gets its address */
@@ -50,7 +33,7 @@ void pplat_open(struct pplat *p)
 	cuda_must(cu.MemHostGetDevicePointer(&p->host_dptr, host, 0), "cuMemHostGetDevicePointer");
 	p->message = tool_alloc_pages(p->size);
 	p->answer = tool_alloc_pages(p->size);
-	load_kernels(p);
+	cuda_load_kernels(pplat_ptx, &p->module, &p->stream, "");
 }
 
 void pplat_close(struct pplat *p)

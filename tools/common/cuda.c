@@ -109,6 +109,21 @@ void cuda_must(CUresult error, const char *call)
 		tool_fail("%s: %s", call, cuda_error_text(error));
 }
 
+void cuda_load_kernels(const char *ptx, CUmodule *module, CUstream *stream, const char *more)
+{
+	CUresult rc;
+
+	if (!cu.ModuleLoadData || !cu.ModuleUnload || !cu.ModuleGetFunction || !cu.LaunchKernel ||
+	    !cu.StreamCreate || !cu.StreamDestroy || !cu.StreamSynchronize)
+		tool_cannot("%s cannot run kernels; a newer NVIDIA driver is needed", cu.path);
+	rc = cu.ModuleLoadData(module, ptx);
+	if (rc != CUDA_SUCCESS)
+		tool_cannot("the driver refuses the kernels: cuModuleLoadData: %s; they need a GPU of "
+			    "compute capability 5.0 or newer%s",
+			    cuda_error_text(rc), more);
+	cuda_must(cu.StreamCreate(stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
 /* ---- a device ------------------------------------------------------------------------- */
 
 static void read_versions(struct gpu *gpu)

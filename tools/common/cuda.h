@@ -85,6 +85,11 @@ int cuda_errno(CUresult error);
 /* Ends the tool with exit 1 if a call that must work failed. */
 void cuda_must(CUresult error, const char *call);
 
+/* Loads kernels, for GPUs of 5.0 or newer, and makes a stream for them; or the tool ends with exit 2
+ * and advice, which `more` continues.
+ */
+void cuda_load_kernels(const char *ptx, CUmodule *module, CUstream *stream, const char *more);
+
 /* ---- a device; if a call fails, the tool ends with exit 2 and the reason -------------- */
 
 struct gpu {
