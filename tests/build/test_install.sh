@@ -53,7 +53,7 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 		echo "./opt/x/share/man/man${f##*.}/${f##*/}"
 	done)
 	# Every call is a page, or a name of one.
-	grep -oE '^(gdr|barcopy)_[a-z0-9_]+' "$src/tests/build/symbols.txt" | sed 's|.*|./opt/x/share/man/man3/&.3|'
+	sed -n 's|^ \([a-z0-9_]*\)@.*|./opt/x/share/man/man3/\1.3|p' "$src/packaging/debian/libgdrapi2.symbols"
 } | LC_ALL=C sort -u >"$tmp/expected"
 tree "$dest" >"$tmp/installed"
 grep -v '^./opt/x/share/doc/barcopy/' "$tmp/installed" | diff "$tmp/expected" -

@@ -224,11 +224,6 @@ t "mandoc -Tlint has nothing to say" silent lint
 
 # ---- binary interface ----
 
-debian_symbols() {
-	sed -n '/^ BARCOPY_/d; s/^ \(.*\)@\(Base\|BARCOPY_[A-Z0-9_]*\) .*/\1/p' packaging/debian/libgdrapi2.symbols | sort |
-		diff -u - "$tmp/symbols" || { echo "run make refresh-abi"; return 1; }
-}
-t "the Debian symbols file has what is exported" debian_symbols
 t "the binary interface is the last release's, with additions at most" tests/packages/abi.sh check "$out"
 
 # Tests the test: it must fail on a symbol that the library lacks, and on one more parameter.
