@@ -3,7 +3,7 @@
  * The few calls of the CUDA runtime that the documents' examples use, so that these are built and
  * run without a CUDA toolkit. Written from the CUDA Runtime API reference, "Memory Management" and
  * "Interactions with the CUDA Driver API": the first call makes the primary context of device 0
- * current. cudart.c is the library.
+ * current. cudart.c is the library, of the calls that are run.
  */
 #ifndef TESTS_DOCS_CUDA_RUNTIME_API_H
 #define TESTS_DOCS_CUDA_RUNTIME_API_H
@@ -12,17 +12,11 @@
 
 typedef enum cudaError {
 	cudaSuccess = 0,
-	cudaErrorMemoryAllocation = 2,
-	cudaErrorInitializationError = 3,
 	cudaErrorUnknown = 999
 } cudaError_t;
-
-#define cudaHostAllocDefault 0x00
-#define cudaHostAllocWriteCombined 0x04
 
 cudaError_t cudaMalloc(void **ptr, size_t size);
 cudaError_t cudaFree(void *ptr);
 cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags);
-cudaError_t cudaFreeHost(void *ptr);
 
 #endif

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A CUDA runtime of four calls on libcuda.so.1: see cuda_runtime_api.h. */
+/* The CUDA runtime's calls of the README's program, on libcuda.so.1: see cuda_runtime_api.h. */
 #include "cuda_runtime_api.h"
 
 #include <cuda.h>
-
-static cudaError_t runtime_error(CUresult r)
-{
-	switch (r) {
-	case CUDA_SUCCESS:
-		return cudaSuccess;
-	case CUDA_ERROR_OUT_OF_MEMORY:
-		return cudaErrorMemoryAllocation;
-	case CUDA_ERROR_NOT_INITIALIZED:
-		return cudaErrorInitializationError;
-	default:
-		return cudaErrorUnknown;
-	}
-}
 
 static CUresult make_current(void)
 {
@@ -43,7 +29,7 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
 		r = cuMemAlloc_v2(&address, size);
 	if (r == CUDA_SUCCESS)
 		*ptr = (void *)address;
-	return runtime_error(r);
+	return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
 cudaError_t cudaFree(void *ptr)
@@ -52,23 +38,5 @@ cudaError_t cudaFree(void *ptr)
 
 	if (r == CUDA_SUCCESS && ptr)
 		r = cuMemFree_v2((CUdeviceptr)ptr);
-	return runtime_error(r);
-}
-
-cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags)
-{
-	CUresult r = make_current();
-
-	if (r == CUDA_SUCCESS)
-		r = cuMemHostAlloc(ptr, size, flags);
-	return runtime_error(r);
-}
-
-cudaError_t cudaFreeHost(void *ptr)
-{
-	CUresult r = make_current();
-
-	if (r == CUDA_SUCCESS && ptr)
-		r = cuMemFreeHost(ptr);
-	return runtime_error(r);
+	return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
