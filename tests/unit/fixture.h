@@ -65,16 +65,51 @@ FIXTURE barcopy_stats_t stats_of(gdr_t ctx)
 	return s;
 }
 
+/* Every call that touches what is mapped. */
+FIXTURE void copies_refused(gdr_mh_t h, void *at, int err)
+{
+	barcopy_copy_seg_t seg = { .map_ptr = at, .host_ptr = &seg, .size = 1 };
+	uint64_t value = 7;
+	uint32_t word = 7;
+
+	FAILS(err, gdr_copy_to_mapping(h, at, &value, 8));
+	FAILS(err, gdr_copy_from_mapping(h, &value, at, 8));
+	FAILS(err, gdr_copy_to_mapping(h, at, &value, 0));
+	FAILS(err, barcopy_copyv_to_mapping(h, &seg, 1, 0));
+	FAILS(err, barcopy_copyv_from_mapping(h, &seg, 1, 0));
+	FAILS(err, barcopy_copyv_to_mapping(h, NULL, 0, 0));
+	FAILS(err, barcopy_put32(h, at, 1));
+	FAILS(err, barcopy_put64(h, at, 1));
+	FAILS(err, barcopy_post32(h, at, 1));
+	FAILS(err, barcopy_post64(h, at, 1));
+	FAILS(err, barcopy_get32(h, at, &word));
+	FAILS(err, barcopy_get64(h, at, &value));
+	FAILS(err, barcopy_wait32(h, at, BARCOPY_CMP_EQ, 0, 0));
+	FAILS(err, barcopy_wait64(h, at, BARCOPY_CMP_EQ, 0, 0));
+	FAILS(err, barcopy_flush(h));
+	FAILS(err, barcopy_fence(h, BARCOPY_FENCE_FULL));
+	ck_assert_uint_eq(value, 7);
+	ck_assert_uint_eq(word, 7);
+}
+
 /* ---- caches -------------------------------------------------------------- */
+
+FIXTURE barcopy_cache_t new_cache(const barcopy_cache_options_t *o)
+{
+	barcopy_cache_t cache;
+
+	OK(barcopy_cache_create(g, o, &cache));
+	return cache;
+}
+
+#define OPTIONS(...) \
+	(&(barcopy_cache_options_t){ .struct_size = sizeof(barcopy_cache_options_t), __VA_ARGS__ })
 
 FIXTURE barcopy_cache_t cache_with(gdr_t ctx, barcopy_cache_validity_t validity, uint64_t max_bytes)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = validity,
-				      .max_bytes = max_bytes };
 	barcopy_cache_t cache;
 
-	OK(barcopy_cache_create(ctx, &o, &cache));
+	OK(barcopy_cache_create(ctx, OPTIONS(.validity = validity, .max_bytes = max_bytes), &cache));
 	return cache;
 }
 

@@ -5,14 +5,6 @@
  */
 #include "fixture.h"
 
-static barcopy_cache_t new_cache(const barcopy_cache_options_t *o)
-{
-	barcopy_cache_t cache;
-
-	OK(barcopy_cache_create(g, o, &cache));
-	return cache;
-}
-
 static bool is_same(const barcopy_region_t *r)
 {
 	return same_memory(r->handle, r->cpu_ptr, r->device_ptr);
@@ -39,8 +31,6 @@ static bool touch(barcopy_cache_t cache, uint64_t addr)
 	return hit;
 }
 
-#define OPTIONS(...) \
-	(&(barcopy_cache_options_t){ .struct_size = sizeof(barcopy_cache_options_t), __VA_ARGS__ })
 #define BY_TAG	  OPTIONS(.validity = BARCOPY_CACHE_CHECK_TAG)
 #define BY_NOTICE OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED)
 
@@ -211,13 +201,6 @@ static void bar_exhausted(void)
 		REFUSED(ENOMEM, 8 * CHUNK, 5 * CHUNK), { END } });
 }
 
-static void default_limit(void)
-{
-	play(16, NULL, STEPS{ MISSES(0, 16),
-		NOW(.evictions = 4, .regions = 12, .bytes_pinned = 24 << 20, .max_bytes = 24 << 20),
-		{ END } });
-}
-
 /* Without NVML the limit is a part of the GPU's memory. */
 static void no_nvml(void)
 {
@@ -237,6 +220,38 @@ static void invalidate(void)
 		NOW(.invalidations = 2, .regions = 2, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
 		SAME(A), MISS(0), GIVE(A), SAME(B), GIVE(B),
 		INVALIDATE(0, SIZE_MAX), NOW(.invalidations = 4), { END } });
+}
+/* Where a region joined with its neighbours would exceed the limit, the range alone is pinned. */
+static void never_joined_beyond_the_limit(void)
+{
+	play(2, OPTIONS(.max_bytes = CHUNK), STEPS{
+		MISS(0), NOW(.regions = 1, .bytes_pinned = CHUNK), TAKE(A, 0, CHUNK - 8, 16), GIVE(A),
+		NOW(.evictions = 1, .regions = 1, .bytes_pinned = 2 * PAGE), { END } });
+}
+
+/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
+static void rounded_beyond_the_limit(void)
+{
+	play(1, OPTIONS(.max_bytes = PAGE + PAGE / 2, .whole_max = PAGE), STEPS{
+		MISS(8), MISS(8 * PAGE), NOW(.evictions = 1, .regions = 1, .bytes_pinned = PAGE),
+		HIT(8 * PAGE), { END } });
+}
+
+/* Within its limit again, a cache serves parts of its regions. */
+static void within_the_limit_again(void)
+{
+	play(4, OPTIONS(.max_bytes = 2 * CHUNK, .whole_max = PAGE), STEPS{
+		TAKE(A, 0, 0, CHUNK), TAKE(B, 0, CHUNK, CHUNK), TAKE(C, 0, 2 * CHUNK, CHUNK),
+		INVALIDATE(CHUNK, 2 * CHUNK), GIVE(B), GIVE(C), TAKE(D, 0, 3 * CHUNK, CHUNK),
+		HIT(PAGE), GIVE(D), GIVE(A), { END } });
+}
+
+static void empty_range(void)
+{
+	for (int i = 0; i < 2; i++)
+		play(8, i ? BY_NOTICE : BY_TAG, STEPS{
+			TAKE(A, 0, 0, 4 * CHUNK), TAKE(B, 0, 2 * CHUNK, 6 * CHUNK), GIVE(A), GIVE(B),
+			REFUSED(EINVAL, 0, 0), REFUSED(EINVAL, 5, 0), INVALIDATE(5, 0), HIT(0), { END } });
 }
 /* clang-format on */
 
@@ -349,8 +364,6 @@ static void reallocated(void)
 	vmm_delete(d, 1);
 	FAILS(EINVAL, barcopy_cache_get(tag, d, 8, &r));
 	ck_assert_uint_eq(cache_stats(tag).regions, 0);
-	OK(barcopy_cache_destroy(tag));
-	OK(barcopy_cache_destroy(notified));
 }
 
 /* Small allocations of one GPU page share a region, a later one too. */
@@ -375,7 +388,6 @@ static void one_page(void)
 	CU(cuda.cuMemFree_v2(b));
 	CU(cuda.cuMemFree_v2(c));
 	touch(cache, standin_alloc(256));
-	OK(barcopy_cache_destroy(cache));
 }
 
 /* GPU 1's BAR is full: that evicts nothing of GPU 0. */
@@ -392,7 +404,6 @@ static void several_gpus(void)
 	FAILS(ENOMEM, barcopy_cache_get(cache, mem.device_ptr, 8, &r));
 	ck_assert(touch(cache, d));
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
-	OK(barcopy_cache_destroy(cache));
 }
 
 /* ---- threads ------------------------------------------------------------- */
@@ -463,9 +474,12 @@ static const struct unit_test tests[] = {
 	{ "evicted by count", evicted_by_count, NULL },
 	{ "limit by bytes", limit_by_bytes, NULL },
 	{ "BAR exhausted", bar_exhausted, "GDRSIM_BAR1_MIB=8" },
-	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "no NVML", no_nvml, "GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "invalidate", invalidate, NULL },
+	{ "never joined beyond the limit", never_joined_beyond_the_limit, NULL },
+	{ "rounded beyond the limit", rounded_beyond_the_limit, NULL },
+	{ "within the limit again", within_the_limit_again, NULL },
+	{ "an empty range", empty_range, NULL },
 	{ "reallocated", reallocated, NULL },
 	{ "threads", threads, NULL },
 	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030" },

@@ -114,7 +114,6 @@ static void room_for_plain_pins(void)
 	ck_assert(same_memory(h, va, d + 10 * CHUNK));
 	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
 	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
-	OK(barcopy_cache_put(cache, &used));
 }
 
 static struct {
@@ -202,10 +201,14 @@ static void unmapped_beside_other_calls(void)
 	OK(gdr_close(beside.other));
 }
 
-/* A range over a hole of a GPU page or more fails soon, however long it is, and evicts nothing. */
+/*
+ * A range over a hole of a GPU page or more, or that CUDA does not know, fails soon, however long
+ * it is, and evicts nothing.
+ */
 static void huge_ranges(void)
 {
-	static const size_t sizes[] = { (size_t)1 << 34, (size_t)1 << 40, (size_t)1 << 56 };
+	static const size_t sizes[] = { 1ul << 28, 1ul << 34, 1ul << 40, 1ul << 56 };
+	static char unknown[1 << 28];
 	barcopy_region_t r;
 	CUdeviceptr d = standin_alloc(CHUNK);
 	gdr_mh_t h;
@@ -215,9 +218,10 @@ static void huge_ranges(void)
 	get_and_put(cache, d);
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		unsigned long before = cuda_hooks.calls(NULL);
+		uint64_t at = i ? d : (uintptr_t)unknown;
 
-		ck_assert_int_ne(barcopy_map_range(g, d, sizes[i], 0, &cpu, &h), 0);
-		ck_assert_int_ne(barcopy_cache_get(cache, d, sizes[i], &r), 0);
+		FAILS(EINVAL, barcopy_map_range(g, at, sizes[i], 0, &cpu, &h));
+		FAILS(EINVAL, barcopy_cache_get(cache, at, sizes[i], &r));
 		ck_assert_uint_le(cuda_hooks.calls(NULL) - before, 4096);
 	}
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
@@ -258,113 +262,41 @@ static void one_question(void)
 /* The flag leaves the allocation's attribute as it is; any use without the flag sets it. */
 static void sync_memops_is_a_choice(void)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .flags = BARCOPY_CACHE_NO_SYNC_MEMOPS };
-	CUdeviceptr d, e;
-	barcopy_cache_t cache;
+	CUdeviceptr d = standin_alloc(CHUNK), e = standin_alloc(CHUNK);
 	gdr_mh_t h[2];
 	void *cpu;
 
-	d = standin_alloc(CHUNK);
-	e = standin_alloc(CHUNK);
-	OK(barcopy_cache_create(g, &o, &cache));
-	get_and_put(cache, d);
+	get_and_put(new_cache(OPTIONS(.flags = BARCOPY_CACHE_NO_SYNC_MEMOPS)), d);
 	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS, &cpu, &h[0]));
 	ck_assert_int_eq(standin_sync_memops(d), 0);
 	OK(barcopy_map_range(g, d, 8, 0, &cpu, &h[1]));
 	ck_assert_int_eq(standin_sync_memops(d), 1);
 	get_and_put(cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0), e);
 	ck_assert_int_eq(standin_sync_memops(e), 1);
-	o.flags = 2;
-	FAILS(EINVAL, barcopy_cache_create(g, &o, &cache));
-	FAILS(EINVAL, barcopy_map_range(g, d, 8, 4, &cpu, &h[1]));
 }
 
 /* M2: the users of a region share its handle, so only the cache has copy options. */
 static void options_are_the_caches(void)
 {
-	barcopy_cache_options_t of_cache = { .struct_size = sizeof(of_cache),
-					     .engine_read_min = 4096 };
+	barcopy_cache_t cache = new_cache(OPTIONS(.engine_read_min = 4096));
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 4096 };
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
 	static char bytes[CHUNK];
-	barcopy_cache_t cache;
 	barcopy_region_t r;
 
-	OK(barcopy_cache_create(g, &of_cache, &cache));
 	OK(barcopy_cache_get(cache, vmm_new(0, 1), CHUNK, &r));
 	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, &o));
 	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
 	OK(gdr_copy_to_mapping(r.handle, r.cpu_ptr, bytes, CHUNK));
 	OK(gdr_copy_from_mapping(r.handle, bytes, r.cpu_ptr, CHUNK));
-	OK(barcopy_get_stats(g, &s));
-	ck_assert_uint_eq(s.engine_copies, 1);
-	OK(barcopy_cache_put(cache, &r));
-}
-
-/* Where a region joined with its neighbours would exceed the limit, the range alone is pinned. */
-static void never_joined_beyond_the_limit(void)
-{
-	barcopy_region_t r;
-	CUdeviceptr d = vmm_new(0, 2);
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, CHUNK);
-
-	get_and_put(cache, d);
-	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, CHUNK);
-	OK(barcopy_cache_get(cache, d + CHUNK - 8, 16, &r));
-	ck_assert(same_memory(r.handle, r.cpu_ptr, d + CHUNK - 8));
-	OK(barcopy_cache_put(cache, &r));
-	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 2 * PAGE);
-}
-
-/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
-static void rounded_beyond_the_limit(void)
-{
-	CUdeviceptr d = standin_alloc(8 * CHUNK);
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, PAGE + PAGE / 2);
-
-	get_and_put(cache, d + 8);
-	get_and_put(cache, d + 8 * PAGE);
-	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
-	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
-	ck_assert(is_cached(cache, d + 8 * PAGE));
-}
-
-static barcopy_cache_t cache_of_small(uint64_t max_bytes)
-{
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = BARCOPY_CACHE_CHECK_TAG,
-				      .max_bytes = max_bytes,
-				      .whole_max = PAGE };
-	barcopy_cache_t cache;
-
-	OK(barcopy_cache_create(g, &o, &cache));
-	return cache;
-}
-
-/* Within its limit again, a cache serves parts of its regions. */
-static void within_the_limit_again(void)
-{
-	CUdeviceptr d = vmm_new(0, 4);
-	barcopy_cache_t cache = cache_of_small(2 * CHUNK);
-	barcopy_region_t r[4];
-
-	for (unsigned int i = 0; i < 3; i++)
-		OK(barcopy_cache_get(cache, d + i * CHUNK, CHUNK, &r[i]));
-	OK(barcopy_cache_invalidate(cache, d + CHUNK, 2 * CHUNK));
-	OK(barcopy_cache_put(cache, &r[1]));
-	OK(barcopy_cache_put(cache, &r[2]));
-	OK(barcopy_cache_get(cache, d + 3 * CHUNK, CHUNK, &r[3]));
-	ck_assert(is_cached(cache, d + PAGE));
-	OK(barcopy_cache_put(cache, &r[3]));
-	OK(barcopy_cache_put(cache, &r[0]));
+	ck_assert_uint_eq(stats_of(g).engine_copies, 1);
 }
 
 /* While one GPU is beyond its limit, a miss on another looks at 32 regions for one to evict. */
 static void looks_when_over(void)
 {
 	enum { USED = 34 };
-	barcopy_cache_t cache = cache_of_small((USED - 1) * PAGE);
+	barcopy_cache_t cache =
+		new_cache(OPTIONS(.max_bytes = (USED - 1) * PAGE, .whole_max = PAGE));
 	CUdeviceptr d[2] = { standin_chunks(0, 0, 2, CHUNK, 0), standin_chunks(0, 1, 2, CHUNK, 0) };
 	barcopy_region_t r[USED], idle;
 
@@ -456,26 +388,6 @@ static void host_memory(void)
 	ck_assert(is_cached(cache, host));
 }
 
-static void empty_range(void)
-{
-	barcopy_cache_t cache;
-	barcopy_region_t r, next;
-	CUdeviceptr d = vmm_new(0, 8);
-
-	for (int i = 0; i < 2; i++) {
-		cache = cache_with(g, i ? BARCOPY_CACHE_NOTIFIED : BARCOPY_CACHE_CHECK_TAG, 0);
-		OK(barcopy_cache_get(cache, d, 4 * CHUNK, &r));
-		OK(barcopy_cache_get(cache, d + 2 * CHUNK, 6 * CHUNK, &next));
-		OK(barcopy_cache_put(cache, &r));
-		OK(barcopy_cache_put(cache, &next));
-		FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
-		FAILS(EINVAL, barcopy_cache_get(cache, d + 5, 0, &r));
-		OK(barcopy_cache_invalidate(cache, d + 5, 0));
-		ck_assert(is_cached(cache, d));
-		OK(barcopy_cache_destroy(cache));
-	}
-}
-
 /* An entry refuses a user more than its counter can hold. */
 static void most_users(void)
 {
@@ -560,7 +472,6 @@ static void far_gets_are_forgotten(void)
 	OK(barcopy_cache_get(cache, d, PAGE, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d + 100, 40 * CHUNK, &wide[0]));
 	ck_assert_uint_eq(atomic_load(&found(cache)->reach), 0);
-	OK(barcopy_cache_put(cache, &r));
 }
 
 /* ---- freed memory -------------------------------------------------------- */
@@ -651,7 +562,6 @@ static void another_contexts_caches(void)
 	ck_assert_uint_eq(cache_stats(theirs).regions, 1);
 	OK(barcopy_mem_alloc(other, 0, 80 << 20, 0, &mem));
 	ck_assert_uint_eq(cache_stats(theirs).regions, 0);
-	OK(gdr_close(other));
 }
 
 /* Memory that the GPU does not have: nothing that is idle and exists makes room for it. */
@@ -695,8 +605,6 @@ static void next_to_verify_has_ended(void)
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	ck_assert_uint_eq(cache_stats(cache).regions, 6);
 	ck_assert_uint_eq(cache_stats(other).regions, 1);
-	OK(barcopy_cache_destroy(cache));
-	OK(barcopy_cache_destroy(other));
 }
 
 static atomic_uint environment_reads;
@@ -713,7 +621,6 @@ static void environment_is_read_by_the_open(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),
 				     .engine_read_min = BARCOPY_COPY_ENGINE_AUTO };
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_mem_t mem;
 	CUdeviceptr d = vmm_new(0, 2);
 	gdr_mh_t h[2];
@@ -728,7 +635,7 @@ static void environment_is_read_by_the_open(void)
 	OK(barcopy_map_range(g, d + 100, CHUNK, 0, &va, &h[1]));
 	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
 	ck_assert(!is_cached(cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
-	OK(barcopy_get_stats(NULL, &s));
+	(void)stats_of(NULL);
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
@@ -873,7 +780,6 @@ static void no_memory_for_a_cache(void)
 	wrap_reset();
 	ck_assert(same_memory(r.handle, r.cpu_ptr, b));
 	ck_assert_uint_eq(cache_stats(cache).misses, 2);
-	OK(barcopy_cache_put(cache, &r));
 }
 
 /* An allocation that a region has learnt is hit to its last byte, and no further. */
@@ -954,7 +860,6 @@ static void put_after_the_end(void)
 	OK(barcopy_cache_put(cache, &r));
 	OK(barcopy_cache_put(cache, &next));
 	ck_assert_uint_eq(pinned(), 0);
-	OK(barcopy_cache_destroy(cache));
 }
 
 /*
@@ -981,8 +886,10 @@ static void ranges_of_the_next_context(void)
 			if (k)
 				OK(barcopy_cache_destroy(cache[k]));
 		}
-		OK(barcopy_unmap_range(g, h));
-		ck_assert_uint_eq(pinned(), 0);
+		if (i % 2) { /* else the context's end does it */
+			OK(barcopy_unmap_range(g, h));
+			ck_assert_uint_eq(pinned(), 0);
+		}
 		OK(barcopy_cache_get(*cache, d, 8, &r));
 		vmm_delete(d, 1);
 		OK(gdr_close(g));
@@ -1025,17 +932,6 @@ static void put_of_a_doomed_region(void)
 	OK(barcopy_cache_put(cache, &a));
 	OK(barcopy_cache_put(cache, &b));
 	ck_assert_uint_eq(cache_stats(cache).regions, 1);
-}
-
-/* A trim to 0 releases regions of host memory too, which take no BAR. */
-static void trimmed_host_memory(void)
-{
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-
-	get_and_put(cache, (uintptr_t)standin_host_alloc(CHUNK, 0));
-	ck_assert_uint_eq(cache_stats(cache).regions, 1);
-	OK(barcopy_cache_trim(cache, 0));
-	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 }
 
 /* A call that has found its cache waits for the context; by then the cache has ended. */
@@ -1183,14 +1079,10 @@ static const struct unit_test tests[] = {
 	{ "one question", one_question, "" },
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "copy options are the cache's", options_are_the_caches, "" },
-	{ "never joined beyond the limit", never_joined_beyond_the_limit, DMABUF },
-	{ "rounded beyond the limit", rounded_beyond_the_limit, DMABUF },
-	{ "within the limit again", within_the_limit_again, DMABUF },
 	{ "looks while over the limit", looks_when_over, "GDRSIM_DEVICES=2" },
 	{ "just whole_max", just_whole_max, DMABUF },
 	{ "widened", widened, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
-	{ "an empty range", empty_range, DMABUF },
 	{ "most users", most_users, DMABUF },
 	{ "no memory for the second node", half_entered, "", .bare = true },
 	{ "far gets are forgotten", far_gets_are_forgotten, DMABUF },
@@ -1209,7 +1101,6 @@ static const struct unit_test tests[] = {
 	{ "stale host memory", stale_host_memory, "" },
 	{ "a put after the end", put_after_the_end, DMABUF },
 	{ "a put of a doomed region", put_of_a_doomed_region, DMABUF },
-	{ "a trim of host memory", trimmed_host_memory, DMABUF },
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 	{ "ended in a hit", ended_in_a_hit, DMABUF },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The registration cache under random calls. After each call its invariants hold: the right memory,
- * no hit after an invalidation, the limits of each GPU, the use of BAR1, descriptors. And buffers
- * packed into one segment, as an allocator packs them, in several orders.
+ * no hit after an invalidation, the limits of each GPU, the use of BAR1, descriptors. And what
+ * ranges in use keep pinned.
  */
 
 #include "common/preload.h"
@@ -206,11 +206,6 @@ static void one_operation(void)
 static void play(void)
 {
 	const struct rules *rules = unit_arg;
-	barcopy_cache_options_t o = { .struct_size = sizeof(o),
-				      .validity = rules->validity,
-				      .max_bytes = rules->max_pages ? rules->max_pages * PAGE
-								    : UINT64_MAX,
-				      .max_regions = rules->max_regions };
 	int fds;
 
 	w.rules = rules;
@@ -230,7 +225,9 @@ static void play(void)
 					.device = (int)d };
 		w.bar_before[d] = bar_used((int)d);
 	}
-	OK(barcopy_cache_create(g, &o, &w.cache));
+	w.cache = new_cache(
+		OPTIONS(.validity = rules->validity, .max_regions = rules->max_regions,
+			.max_bytes = rules->max_pages ? rules->max_pages * PAGE : UINT64_MAX));
 	for (int i = 0; i < 40 && w.count < 8; i++)
 		get();
 	while (w.count)
@@ -248,138 +245,17 @@ static void play(void)
 		ck_assert_uint_eq(bar_used((int)d), w.bar_before[d]);
 }
 
-/* ---- packed into a segment ----------------------------------------------- */
+/* ---- the bound ----------------------------------------------------------- */
 
-enum { SEGMENT = 64 << 20, MOST = 10000 };
-
-static struct buffer {
-	uint64_t at;
-	size_t size;
-	gdr_mh_t h;
-	barcopy_region_t r;
-	void *cpu;
-} buffer[MOST];
-static unsigned int buffers;
-static unsigned short touched[SEGMENT / PAGE];
-static uint64_t segment, pages_in_use;
-
-static void touch_pages(const struct buffer *b, int more)
-{
-	for (uint64_t p = (b->at - segment) / PAGE; p <= (b->at + b->size - 1 - segment) / PAGE;
-	     p++) {
-		pages_in_use += more > 0 && !touched[p];
-		touched[p] = (unsigned short)(touched[p] + more);
-		pages_in_use -= more < 0 && !touched[p];
-	}
-}
-
-/* Odd sizes, aligned as by an allocator; some too large to be pinned whole. */
-static void pack(size_t typical)
-{
-	uint64_t at = segment;
-
-	for (buffers = 0; buffers < MOST; buffers++) {
-		size_t size = 1 + below((unsigned int)(2 * typical));
-
-		if (!below(300))
-			size += 3 << 20;
-		if (at + size > segment + SEGMENT)
-			break;
-		buffer[buffers].at = at;
-		buffer[buffers].size = size;
-		at = (at + size + 511) & ~(uint64_t)511;
-	}
-}
-
-static void shuffle(bool random, bool reverse)
-{
-	for (unsigned int i = 0; random && i + 1 < buffers; i++) {
-		unsigned int k = i + below(buffers - i);
-		struct buffer b = buffer[i];
-
-		buffer[i] = buffer[k];
-		buffer[k] = b;
-	}
-	for (unsigned int i = 0; reverse && i < buffers / 2; i++) {
-		struct buffer b = buffer[i];
-
-		buffer[i] = buffer[buffers - 1 - i];
-		buffer[buffers - 1 - i] = b;
-	}
-}
-
-static void take(barcopy_cache_t cache, struct buffer *b)
-{
-	if (cache)
-		OK(barcopy_cache_get(cache, b->at, b->size, &b->r));
-	else
-		OK(barcopy_map_range(g, b->at, b->size, 0, &b->cpu, &b->h));
-	touch_pages(b, 1);
-}
-
-static void give(barcopy_cache_t cache, struct buffer *b)
-{
-	if (cache)
-		OK(barcopy_cache_put(cache, &b->r));
-	else
-		OK(barcopy_unmap_range(g, b->h));
-	touch_pages(b, -1);
-}
-
-/* Takes all buffers, then gives them back in the same order or backwards. */
-static void packed_once(barcopy_cache_t cache, bool random, bool reverse, bool backwards)
-{
-	uint64_t before = bar_used(0), used;
-
-	shuffle(random, reverse);
-	for (unsigned int i = 0; i < buffers; i++) {
-		take(cache, &buffer[i]);
-		used = i % 64 && i + 1 < buffers ? 0 : bar_used(0) - before;
-		ck_assert_msg(used <= 2 * pages_in_use * PAGE, "buffer %u: %lu KiB for %lu pages",
-			      i, used >> 10, pages_in_use);
-	}
-	for (unsigned int i = 0; i < buffers; i += 1 + buffers / 50) {
-		struct buffer *b = &buffer[i];
-
-		if (b->size >= 16)
-			ck_assert(same_memory(cache ? b->r.handle : b->h,
-					      cache ? b->r.cpu_ptr : b->cpu, b->at));
-	}
-	for (unsigned int i = 0; i < buffers; i++) {
-		give(cache, &buffer[backwards ? buffers - 1 - i : i]);
-		if (cache)
-			OK(barcopy_cache_trim(cache, i % 256 ? UINT64_MAX : 0));
-		used = i % 256 || random ? 0 : bar_used(0) - before;
-		/* In order, one buffer may keep the whole of a region. */
-		ck_assert_msg(used <= 2 * pages_in_use * PAGE + 2 * CHUNK,
-			      "%u gone: %lu KiB for %lu", i, used >> 10, pages_in_use);
-	}
-	if (cache)
-		OK(barcopy_cache_trim(cache, 0));
-	ck_assert_uint_eq(bar_used(0), before);
-}
-
-static void packed(void)
-{
-	static const size_t typical[] = { 6000, 40000, 100000, 600000 };
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
-
-	w.random = 4711;
-	segment = standin_alloc(SEGMENT);
-	for (int i = 0; i < (unit_quick() ? 4 : 24); i++) {
-		pack(typical[(i / 2 + i) % 4]);
-		packed_once(i % 2 ? cache : NULL, i % 3 == 2, i % 3 == 1, i / 3 % 2);
-	}
-}
+enum { SEGMENT = 64 << 20, SMALL = 48, USES = 40 };
 
 /* Each range longer than the last: at most four times the longest is pinned, with linear work. */
 static void growing(void)
 {
+	uint64_t before, segment = standin_alloc(SEGMENT);
 	gdr_mh_t h[500];
-	uint64_t before;
 	void *cpu;
 
-	segment = standin_alloc(SEGMENT);
 	OK(barcopy_map_range(g, segment, 1, 0, &cpu, &h[0]));
 	before = bar_used(0);
 	for (unsigned int i = 1; i < COUNT(h); i++)
@@ -393,10 +269,6 @@ static void growing(void)
 		OK(barcopy_map_range(g, segment + i * 100000, 5000000, 0, &cpu, &h[i]));
 	ck_assert_uint_le(bar_used(0) - before, 4ull * (COUNT(h) * 100000 + 5000000));
 }
-
-/* ---- the bound ----------------------------------------------------------- */
-
-enum { SMALL = 48, USES = 40 };
 
 /* A segment, chunks side by side, and small allocations that share pages. */
 static struct {
@@ -460,7 +332,12 @@ static void bounded(void)
 	const struct rules *rules = unit_arg;
 	barcopy_cache_t cache =
 		rules ? cache_with(g, rules->validity, rules->max_pages * PAGE) : NULL;
-	struct buffer use[USES];
+	struct {
+		uint64_t at;
+		size_t size;
+		gdr_mh_t h;
+		barcopy_region_t r;
+	} use[USES], *u;
 	unsigned int count = 0;
 	uint64_t before, most = rules ? rules->max_pages : 0;
 
@@ -473,9 +350,10 @@ static void bounded(void)
 	}
 	before = bar_used(0);
 	for (int i = 0; i < (unit_quick() ? 3000 : 60000); i++) {
-		struct buffer *u = &use[count];
 		uint64_t low, high;
+		void *cpu;
 
+		u = &use[count];
 		any_bytes(&low, &high);
 		if (cache && !below(20)) {
 			OK(barcopy_cache_invalidate(cache, low, high - low));
@@ -484,7 +362,7 @@ static void bounded(void)
 			u->at = low;
 			u->size = high - low;
 			OK(cache ? barcopy_cache_get(cache, low, u->size, &u->r)
-				 : barcopy_map_range(g, low, u->size, 0, &u->cpu, &u->h));
+				 : barcopy_map_range(g, low, u->size, 0, &cpu, &u->h));
 			most += most_pages(low, high);
 			count++;
 		} else if (count) {
@@ -527,7 +405,6 @@ static const struct unit_test tests[] = {
 	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 1, 0 } },
 	{ "bounded cache by notice", bounded, ON_RM "GDRSIM_BAR1_MIB=4096",
 	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 200, 0 } },
-	{ "packed", packed, ON_RM "GDRSIM_BAR1_MIB=256" },
 	{ "growing", growing, ON_RM "GDRSIM_BAR1_MIB=256" },
 };
 

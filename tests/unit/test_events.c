@@ -135,8 +135,6 @@ static void test_events_other_backends(void)
  */
 static void test_events_cached(void)
 {
-	barcopy_cache_options_t options = { .struct_size = sizeof(options),
-					    .validity = BARCOPY_CACHE_NOTIFIED };
 	uint64_t at[3], seen = 0;
 	barcopy_region_t region, other;
 	barcopy_cache_t cache;
@@ -145,7 +143,7 @@ static void test_events_cached(void)
 
 	node_open("2.6", "0");
 	OK(barcopy_get_event_fd(g, &fd));
-	OK(barcopy_cache_create(g, &options, &cache));
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	for (int i = 0; i < 3; i++)
 		at[i] = standin_alloc(2 * MIB);
 	OK(gdr_pin_buffer(g, at[0], 2 * MIB, 0, 0, &own));
