@@ -128,20 +128,13 @@ CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, siz
 void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,
 		       bool exportable)
 {
-	memset(v, 0, sizeof(*v));
-	v->chunk = chunk;
-	v->size = chunk * count;
-	MUST(cuda.cuMemAddressReserve(&v->ptr, v->size, 0, 0, 0));
-	for (; v->count < count; v->count++)
-		v->handles[v->count] =
-			standin_map_chunk(v->ptr + v->count * chunk, chunk, device, exportable);
+	*v = (struct standin_vmm){ standin_chunks(0, device, count, chunk, exportable), chunk,
+				   chunk * count };
 }
 
 void standin_vmm_free(struct standin_vmm *v)
 {
 	MUST(cuda.cuMemUnmap(v->ptr, v->size));
-	for (unsigned int i = 0; i < v->count; i++)
-		MUST(cuda.cuMemRelease(v->handles[i]));
 	MUST(cuda.cuMemAddressFree(v->ptr, v->size));
 }
 

@@ -80,14 +80,11 @@ CUcontext standin_primary(int device);
 bool standin_gdrdrv(void);
 
 #define STANDIN_GRANULE ((size_t)2 << 20)
-enum { STANDIN_MAX_CHUNKS = 8 };
 
 /* VMM memory: `count` chunks of `chunk` bytes side by side. */
 struct standin_vmm {
 	CUdeviceptr ptr;
 	size_t chunk, size;
-	unsigned int count;
-	CUmemGenericAllocationHandle handles[STANDIN_MAX_CHUNKS];
 };
 
 void standin_vmm_alloc(struct standin_vmm *v, int device, unsigned int count, size_t chunk,

@@ -601,7 +601,6 @@ static void replace_chunk(unsigned int at, uint8_t fill)
 	CUdeviceptr va = v.ptr + at * v.chunk;
 
 	memset(got, fill, v.chunk);
-	CU(cuda.cuMemRelease(v.handles[at]));
 	vmm_replace(va, 0);
 	CU(cuda.cuMemcpyHtoD_v2(va, got, v.chunk));
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * What a forked child has of its parent's: no descriptor of the driver's nodes or of a dma-buf,
- * which would hold the parent's pins; forks among threads that open and close such descriptors; and
- * none of the locks that another thread holds at the fork.
+ * which would hold the parent's pins; and none of the locks that another thread holds at the fork.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -97,35 +96,6 @@ static void closed_by_the_program(void)
 	gdri_fork_close(other);
 	ck_assert_int_eq(fcntl(other, F_GETFD), -1);
 	child_lacks(0);
-}
-
-static atomic_bool stop;
-
-static void *opens_and_closes(void *arg)
-{
-	(void)arg;
-	while (!atomic_load(&stop)) {
-		int fd[20];
-
-		for (int i = 0; i < 20; i++)
-			fd[i] = gdri_fork_open("/dev/null", O_RDWR);
-		for (int i = 0; i < 20; i++)
-			gdri_fork_close(fd[i]);
-	}
-	return NULL;
-}
-
-static void among_threads(void)
-{
-	int before = resources_fds(), rounds = unit_quick() ? 50 : 300;
-
-	OK(gdri_process_enter());
-	unit_start(3, opens_and_closes, NULL, 0);
-	for (int i = 0; i < rounds; i++)
-		ck_assert_int_eq(unit_in_child(child_counts, &before), 0);
-	atomic_store(&stop, true);
-	unit_join();
-	ck_assert_int_eq(resources_fds(), before);
 }
 
 /* ---- an application's own handlers, and cancellation --------------------- */
@@ -247,19 +217,19 @@ static void stop_here(void)
 	sem_wait(&go_on);
 }
 
-struct run {
-	const char *call; /* in which it holds the lock */
-	int (*run)(void *);
-	int rc;
-};
-
-static void *runs_into(void *arg)
+static int opens(void *arg)
 {
-	struct run *s = arg;
+	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
 
+	(void)arg;
+	return own ? gdr_close(own) : 1;
+}
+
+static void *runs_into(void *rc)
+{
 	wrap_reset();
-	wrap_before(s->call, stop_here);
-	s->rc = s->run(NULL);
+	wrap_before(unit_arg, stop_here);
+	*(int *)rc = opens(NULL);
 	sem_post(&inside); /* the call was not made */
 	return NULL;
 }
@@ -271,39 +241,22 @@ static int with_alarm(void *run)
 	return (*(int (**)(void *))run)(NULL);
 }
 
-static void fork_inside(const char *call, int (*run)(void *), int (*child)(void *))
+/* A thread that opens holds the lock in the call that unit_arg names. */
+static void fork_inside(void)
 {
-	struct run s = { .call = call, .run = run };
-	pthread_t thread;
+	int (*child)(void *) = opens;
+	int rc = -1;
 
 	ck_assert_int_eq(sem_init(&inside, 0, 0), 0);
 	ck_assert_int_eq(sem_init(&go_on, 0, 0), 0);
 	OK(gdri_process_enter());
-	ck_assert_int_eq(pthread_create(&thread, NULL, runs_into, &s), 0);
+	unit_start(1, runs_into, &rc, 0);
 	sem_wait(&inside);
 	ck_assert_int_eq(unit_in_child(with_alarm, &child), 0);
 	sem_post(&go_on);
-	pthread_join(thread, NULL);
-	ck_assert_int_eq(s.rc, 0);
+	unit_join();
+	ck_assert_int_eq(rc, 0);
 	ck_assert(atomic_load(&stopped));
-}
-
-static int opens(void *arg)
-{
-	gdr_t own = barcopy_open(BARCOPY_OPEN_ANY);
-
-	(void)arg;
-	return own ? gdr_close(own) : 1;
-}
-
-static void table_of_contexts(void)
-{
-	fork_inside("aligned_alloc", opens, opens);
-}
-
-static void loading_cuda(void)
-{
-	fork_inside("dlopen", opens, opens);
 }
 
 /* A handle of a region without memory. */
@@ -424,9 +377,8 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "cancellation while a library is loaded", cancellation_while_loading, "", .rows = 2 },
 	{ "cancellation", cancellation, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
-	{ "forks among threads", among_threads, "" },
-	{ "inside the table of contexts", table_of_contexts, "GDRCOPY_BACKEND=host" },
-	{ "while libcuda is loaded", loading_cuda, "GDRCOPY_BACKEND=host" },
+	{ "inside the table of contexts", fork_inside, "GDRCOPY_BACKEND=host", "aligned_alloc" },
+	{ "while libcuda is loaded", fork_inside, "GDRCOPY_BACKEND=host", "dlopen" },
 	{ "primary contexts", primary_contexts, "" },
 	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };

@@ -209,29 +209,32 @@ enum { FIRST = offsetof(struct grown, b), SECOND = offsetof(struct grown, c) };
 
 static void sized_in(void)
 {
-	struct grown in = { SECOND, 1, 2, 3 }, ours;
+	static const struct {
+		size_t size;
+		int rc;
+		uint64_t b, c;
+	} rows[] = {
+		/* An older caller's: members that it does not have are 0. */
+		{ SECOND, 0, 2, 0 },
+		{ FIRST, 0, 0, 0 },
+		{ sizeof(struct grown), 0, 2, 3 },
+		/* No release had a smaller one. */
+		{ FIRST - 1, -EINVAL, 0, 0 },
+		{ 0, -EINVAL, 0, 0 },
+		/* More than a page: the size was never set. */
+		{ 4097, -EINVAL, 0, 0 },
+	};
+	struct grown in = { 0, 1, 2, 3 }, ours;
 	struct {
 		struct grown known;
 		uint64_t later;
 	} newer = { { sizeof(newer), 1, 2, 3 }, 0 };
 
-	/* An older caller's: members that it does not have are 0. */
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
-	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 0);
-	in.struct_size = FIRST;
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
-	ck_assert(ours.a == 1 && ours.b == 0 && ours.c == 0);
-	in.struct_size = sizeof(in);
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), 0);
-	ck_assert(ours.a == 1 && ours.b == 2 && ours.c == 3);
-	/* No release had a smaller one. */
-	in.struct_size = FIRST - 1;
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
-	in.struct_size = 0;
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
-	/* More than a page: the size was never set. */
-	in.struct_size = 4097;
-	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), -EINVAL);
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		in.struct_size = rows[i].size;
+		ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), rows[i].rc);
+		ck_assert(rows[i].rc || (ours.a == 1 && ours.b == rows[i].b && ours.c == rows[i].c));
+	}
 	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	/* A newer caller's: unknown members must be 0. */
 	ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &newer), 0);
@@ -261,16 +264,13 @@ static void sized_out(void)
 
 static void true_values(void)
 {
-	unsetenv("GDRCOPY_X");
+	static const char *const values[] = { "", "0", "1", "yes" };
+
 	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "", 1);
-	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "0", 1);
-	ck_assert(!gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "1", 1);
-	ck_assert(gdri_env_true("GDRCOPY_X"));
-	setenv("GDRCOPY_X", "yes", 1);
-	ck_assert(gdri_env_true("GDRCOPY_X"));
+	for (size_t i = 0; i < COUNT(values); i++) {
+		setenv("GDRCOPY_X", values[i], 1);
+		ck_assert_int_eq(gdri_env_true("GDRCOPY_X"), i > 1);
+	}
 	ck_assert_str_eq(gdri_env("GDRCOPY_X"), "yes");
 }
 

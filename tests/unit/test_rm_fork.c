@@ -219,20 +219,23 @@ static void imported(void)
 {
 	uint8_t in[RM_LOOK], out[RM_LOOK];
 	struct gdrsim_rm_counts c;
-	struct standin_vmm v;
+	CUmemGenericAllocationHandle handle;
 	barcopy_mem_t mem;
+	CUdeviceptr p;
 	int fd = -1;
 
 	rm_begin();
-	standin_vmm_alloc(&v, 0, 1, 4 * MIB, true);
+	CU(cuda.cuMemAddressReserve(&p, 4 * MIB, 0, 0, 0));
+	handle = standin_map_chunk(p, 4 * MIB, 0, STANDIN_EXPORTABLE);
 	rm_pattern(in, RM_LOOK, 1);
-	CU(cuda.cuMemcpyHtoD_v2(v.ptr + 3 * MIB, in, RM_LOOK));
+	CU(cuda.cuMemcpyHtoD_v2(p + 3 * MIB, in, RM_LOOK));
 	CU(cuda.cuCtxSynchronize());
-	CU(cuda.cuMemExportToShareableHandle(&fd, v.handles[0],
-					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	OK(barcopy_mem_import(rm_g, 0, fd, v.size, 0, &mem));
+	CU(cuda.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					     0));
+	OK(barcopy_mem_import(rm_g, 0, fd, 4 * MIB, 0, &mem));
 	close(fd);
-	standin_vmm_free(&v);
+	CU(cuda.cuMemUnmap(p, 4 * MIB));
+	CU(cuda.cuMemRelease(handle));
 	HANDLE_HAS(rm_g, mem.handle, BACKEND, BARCOPY_BACKEND_RM);
 	rm_sim.counts(&c);
 	ck_assert_uint_eq(c.memories, 1);

@@ -104,8 +104,6 @@ static void full_table(void)
 	ck_assert_ptr_null(new_in(&full));
 }
 
-GDRI_SLOTS(static, forked);
-
 /* A slot whose names are used up is not used again: the next name would be the first one. */
 static void no_name_comes_back(void)
 {
