@@ -109,7 +109,8 @@ FIXTURE barcopy_cache_t cache_with(gdr_t ctx, barcopy_cache_validity_t validity,
 {
 	barcopy_cache_t cache;
 
-	OK(barcopy_cache_create(ctx, OPTIONS(.validity = validity, .max_bytes = max_bytes), &cache));
+	OK(barcopy_cache_create(ctx, OPTIONS(.validity = validity, .max_bytes = max_bytes),
+				&cache));
 	return cache;
 }
 

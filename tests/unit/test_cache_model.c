@@ -335,8 +335,7 @@ static void bounded(void)
 	struct {
 		uint64_t at;
 		size_t size;
-		gdr_mh_t h;
-		barcopy_region_t r;
+		barcopy_region_t r; /* of a range: its pointer and handle */
 	} use[USES], *u;
 	unsigned int count = 0;
 	uint64_t before, most = rules ? rules->max_pages : 0;
@@ -351,7 +350,6 @@ static void bounded(void)
 	before = bar_used(0);
 	for (int i = 0; i < (unit_quick() ? 3000 : 60000); i++) {
 		uint64_t low, high;
-		void *cpu;
 
 		u = &use[count];
 		any_bytes(&low, &high);
@@ -362,12 +360,14 @@ static void bounded(void)
 			u->at = low;
 			u->size = high - low;
 			OK(cache ? barcopy_cache_get(cache, low, u->size, &u->r)
-				 : barcopy_map_range(g, low, u->size, 0, &cpu, &u->h));
+				 : barcopy_map_range(g, low, u->size, 0, &u->r.cpu_ptr,
+						     &u->r.handle));
 			most += most_pages(low, high);
 			count++;
 		} else if (count) {
 			u = &use[below(count)];
-			OK(cache ? barcopy_cache_put(cache, &u->r) : barcopy_unmap_range(g, u->h));
+			OK(cache ? barcopy_cache_put(cache, &u->r)
+				 : barcopy_unmap_range(g, u->r.handle));
 			most -= most_pages(u->at, u->at + u->size);
 			*u = use[--count];
 		}
@@ -377,7 +377,7 @@ static void bounded(void)
 	}
 	while (count--)
 		OK(cache ? barcopy_cache_put(cache, &use[count].r)
-			 : barcopy_unmap_range(g, use[count].h));
+			 : barcopy_unmap_range(g, use[count].r.handle));
 	ck_assert_uint_le(bar_used(0) - before, (rules ? rules->max_pages : 0) * PAGE);
 	if (cache)
 		OK(barcopy_cache_destroy(cache));

@@ -233,7 +233,8 @@ static void sized_in(void)
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		in.struct_size = rows[i].size;
 		ck_assert_int_eq(gdri_struct_in(&ours, sizeof(ours), FIRST, &in), rows[i].rc);
-		ck_assert(rows[i].rc || (ours.a == 1 && ours.b == rows[i].b && ours.c == rows[i].c));
+		ck_assert(rows[i].rc ||
+			  (ours.a == 1 && ours.b == rows[i].b && ours.c == rows[i].c));
 	}
 	ck_assert_int_eq(gdri_struct_out(&ours, sizeof(ours), FIRST, &in), -EINVAL);
 	/* A newer caller's: unknown members must be 0. */

@@ -101,58 +101,6 @@ static void pinned_once(void)
 	ck_assert(!unit_touch(cpu[0], true));
 }
 
-static void overlap(void)
-{
-	CUdeviceptr d = vmm_new(0, 4);
-	gdr_mh_t first, second, wide, again;
-	void *cpu1, *cpu2, *cpu3, *cpu4;
-	unsigned long before;
-
-	OK(barcopy_map_range(g, d + CHUNK - 8, 8, 0, &cpu1, &first));
-	OK(barcopy_map_range(g, d + 2 * CHUNK, 8, 0, &cpu2, &second));
-	OK(barcopy_map_range(g, d + CHUNK - 64, CHUNK + 128, 0, &cpu3, &wide));
-	before = maps_made();
-	/* All stay valid, and a later range shares the widest pin. */
-	OK(barcopy_map_range(g, d + 64, 3 * CHUNK - 128, 0, &cpu4, &again));
-	ck_assert_uint_eq(maps_made(), before);
-	ck_assert(same_memory(first, cpu1, d + CHUNK - 8));
-	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
-	ck_assert(same_memory(wide, (char *)cpu3 + 64, d + CHUNK));
-	ck_assert(same_memory(again, (char *)cpu4 + 3 * CHUNK - 128 - 8, d + 3 * CHUNK - 64 - 8));
-	OK(barcopy_unmap_range(g, wide));
-	OK(barcopy_unmap_range(g, first));
-	ck_assert(same_memory(second, cpu2, d + 2 * CHUNK));
-	ck_assert(same_memory(again, cpu4, d + 64));
-}
-
-/* Ranges of 100 bytes beside others of 2 MiB, which end: at most two pages each stay pinned. */
-static void beside_ended(void)
-{
-	barcopy_bar_info_t before = { .struct_size = sizeof(before) }, after = before;
-	CUdeviceptr d = standin_alloc(33 * CHUNK);
-	gdr_mh_t longer[32], mh[32];
-	void *cpu;
-
-	OK(barcopy_get_bar_info(0, &before));
-	for (size_t i = 0; i < COUNT(mh); i++) {
-		OK(barcopy_map_range(g, d + i * CHUNK, CHUNK - 100, 0, &cpu, &longer[i]));
-		OK(barcopy_map_range(g, d + (i + 1) * CHUNK - 100, 100, 0, &cpu, &mh[i]));
-		OK(barcopy_unmap_range(g, longer[i]));
-		ck_assert(same_memory(mh[i], (char *)cpu + 80, d + (i + 1) * CHUNK - 20));
-	}
-	OK(barcopy_get_bar_info(0, &after));
-	ck_assert_uint_le(after.used - before.used, 2 * COUNT(mh) * PAGE);
-	for (size_t i = 0; i < COUNT(mh); i++)
-		OK(barcopy_unmap_range(g, mh[i]));
-	/* Between two neighbours. */
-	for (size_t i = 0; i < 3; i++)
-		OK(barcopy_map_range(g, d + (4 + i * 2 % 3) * PAGE + 100, 100, 0, &cpu, &mh[i]));
-	OK(barcopy_unmap_range(g, mh[0]));
-	OK(barcopy_unmap_range(g, mh[1]));
-	OK(barcopy_get_bar_info(0, &after));
-	ck_assert_uint_le(after.used - before.used, 2 * PAGE);
-}
-
 /* Where mprotect() fails, the call fails and leaves nothing. */
 static void not_protected(void)
 {
@@ -283,8 +231,6 @@ static const struct unit_test tests[] = {
 	{ "any byte", any_byte },
 	{ "flush", flush },
 	{ "pinned once", pinned_once },
-	{ "overlap", overlap },
-	{ "beside ranges that have ended", beside_ended },
 	{ "pages that cannot be protected", not_protected },
 	{ "host memory", host },
 	{ "errors", errors },

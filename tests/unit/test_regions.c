@@ -21,9 +21,7 @@ struct buffer {
 	uint64_t addr;
 	size_t size;
 	bool host;
-	void *cpu;
-	gdr_mh_t handle;
-	barcopy_region_t region;
+	barcopy_region_t r; /* of a range: its pointer and handle */
 };
 
 static void make(struct buffer *b, size_t size, bool host)
@@ -43,21 +41,18 @@ static void destroy(struct buffer *b)
 
 static void take(struct buffer *b, enum kind kind, barcopy_cache_t cache)
 {
-	if (kind == BY_RANGE) {
-		OK(barcopy_map_range(g, b->addr, b->size, 0, &b->cpu, &b->handle));
-		return;
-	}
-	OK(barcopy_cache_get(cache, b->addr, b->size, &b->region));
-	b->cpu = b->region.cpu_ptr;
-	b->handle = b->region.handle;
+	if (kind == BY_RANGE)
+		OK(barcopy_map_range(g, b->addr, b->size, 0, &b->r.cpu_ptr, &b->r.handle));
+	else
+		OK(barcopy_cache_get(cache, b->addr, b->size, &b->r));
 }
 
 static void give(struct buffer *b, enum kind kind, barcopy_cache_t cache)
 {
 	if (kind == BY_RANGE)
-		OK(barcopy_unmap_range(g, b->handle));
+		OK(barcopy_unmap_range(g, b->r.handle));
 	else
-		OK(barcopy_cache_put(cache, &b->region));
+		OK(barcopy_cache_put(cache, &b->r));
 	if (kind == BY_NOTICE)
 		OK(barcopy_cache_invalidate(cache, b->addr, b->size));
 }
@@ -80,15 +75,16 @@ static void check(const struct buffer *b, enum kind kind)
 		size_t at = i ? b->size - 8 : 0;
 		uint64_t value = ++next, seen = 0, back = 0;
 
-		OK(gdr_copy_to_mapping(b->handle, (char *)b->cpu + at, &value, 8));
+		OK(gdr_copy_to_mapping(b->r.handle, (char *)b->r.cpu_ptr + at, &value, 8));
 		load_word(b, at, &seen);
 		ck_assert_uint_eq(seen, value);
-		OK(gdr_copy_from_mapping(b->handle, &back, (char *)b->cpu + at, 8));
+		OK(gdr_copy_from_mapping(b->r.handle, &back, (char *)b->r.cpu_ptr + at, 8));
 		ck_assert_uint_eq(back, value);
 	}
 	if (kind == BY_RANGE)
-		FAILS(EINVAL, gdr_copy_from_mapping(b->handle, &told, (char *)b->cpu + b->size, 1));
-	HANDLE_HAS(g, b->handle, SYNC_MEMOPS, 1);
+		FAILS(EINVAL,
+		      gdr_copy_from_mapping(b->r.handle, &told, (char *)b->r.cpu_ptr + b->size, 1));
+	HANDLE_HAS(g, b->r.handle, SYNC_MEMOPS, 1);
 	if (!b->host)
 		ck_assert_int_eq(standin_sync_memops(b->addr), 1);
 }
