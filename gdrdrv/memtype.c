@@ -37,9 +37,13 @@ struct memtype_piece {
 	unsigned long pins;
 };
 
-static DEFINE_MUTEX(memtype_lock); /* memtype_pieces and the wc_pages of every region */
+/*
+ * memtype_pieces and the wc_pages of every region. What is allocated under it is charged to no cgroup:
+ * a process over its cgroup's limit would sleep there, and all others with it.
+ */
+static DEFINE_MUTEX(memtype_lock);
 /* By the last page frame: xa_find() from a frame on returns the piece that has it, or the next. */
-static DEFINE_XARRAY_FLAGS(memtype_pieces, XA_FLAGS_ACCOUNT);
+static DEFINE_XARRAY(memtype_pieces);
 
 void gdrdrv_memtype_init(void)
 {
@@ -57,7 +61,7 @@ static void memtype_piece_release(unsigned long start, unsigned long end)
 
 static int memtype_piece_add(unsigned long start, unsigned long end, unsigned long pins)
 {
-	struct memtype_piece *piece = kmalloc(sizeof(*piece), GFP_KERNEL_ACCOUNT);
+	struct memtype_piece *piece = kmalloc(sizeof(*piece), GFP_KERNEL);
 	int ret;
 
 	if (!piece)
