@@ -28,8 +28,10 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/rwsem.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
@@ -61,6 +63,13 @@ struct p2p_pin {
 	struct nvidia_p2p_page_table *table;
 	unsigned long number; /* key in p2p_pins; 0: persistent */
 };
+
+/*
+ * Gets of 16 MiB and more, one at a time. The GPU driver allocates for a request before it checks the
+ * address, charged to no cgroup: without this, threads that wait for its lock would hold that memory
+ * all at once. Taken before p2p_key_lock; no callback takes it.
+ */
+static DEFINE_MUTEX(p2p_large_lock);
 
 #define P2P_HAS_PERSISTENT \
 	(__is_defined(HAVE_P2P_PERSISTENT_API) || __is_defined(HAVE_P2P_NULL_CALLBACK))
@@ -189,7 +198,7 @@ static bool p2p_is_too_large(u64 size)
 
 static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
-	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
+	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE, large = req->size >= SZ_16M;
 	struct p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
 
@@ -201,12 +210,14 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	pin->mr = mr;
 	mr->src_data = pin;
 
+	if (large && mutex_lock_killable(&p2p_large_lock))
+		return -EINTR;
 	if (P2P_HAS_PERSISTENT && (force || req->persistent)) {
 		ret = down_read_killable(&p2p_key_lock);
-		if (ret)
-			return ret;
-		ret = p2p_get_persistent(pin, req);
-		up_read(&p2p_key_lock);
+		if (!ret) {
+			ret = p2p_get_persistent(pin, req);
+			up_read(&p2p_key_lock);
+		}
 	}
 	/*
 	 * No other error falls back: a user who can cause one must not get the weaker kind of pin.
@@ -215,29 +226,25 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
-	if (ret)
-		return ret;
-
-	mr->any_context = !pin->number;
-	if (mr->any_context) {
+	if (large)
+		mutex_unlock(&p2p_large_lock);
+	if (!ret && !pin->number) {
+		mr->any_context = true;
 		atomic_inc(&gdrdrv_source_pins);
 		atomic64_inc(&gdrdrv_stats.pins_persistent);
 	}
-	return 0;
+	return ret;
 }
 
 static u32 p2p_page_size(const struct nvidia_p2p_page_table *table)
 {
-	switch (table->page_size) {
-	case NVIDIA_P2P_PAGE_SIZE_4KB:
-		return 4 << 10;
-	case NVIDIA_P2P_PAGE_SIZE_64KB:
-		return 64 << 10;
-	case NVIDIA_P2P_PAGE_SIZE_128KB:
-		return 128 << 10;
-	default:
-		return 0;
-	}
+	static const u32 sizes[] = {
+		[NVIDIA_P2P_PAGE_SIZE_4KB] = 4 << 10,
+		[NVIDIA_P2P_PAGE_SIZE_64KB] = 64 << 10,
+		[NVIDIA_P2P_PAGE_SIZE_128KB] = 128 << 10,
+	};
+
+	return table->page_size < ARRAY_SIZE(sizes) ? sizes[table->page_size] : 0;
 }
 
 static int p2p_table_check(const struct gdrdrv_mr *mr, const struct nvidia_p2p_page_table *table)

@@ -332,20 +332,31 @@ static void *armed_pin_thread(void *arg)
 	return pin_thread(arg);
 }
 
-/* A pin does not wait for another one, which the GPU driver has not finished. */
+/*
+ * A pin does not wait for another one, which the GPU driver has not finished. A large one waits for a
+ * large one, so that the GPU driver has the memory of one such request at a time.
+ */
 static void t_pin_beside(void)
 {
+	const size_t large = 16 * MiB;
 	uint64_t aside = gpu_alloc(prov, GPU_PAGE), va = gpu_alloc(prov, GPU_PAGE);
-	struct pinner p = { .va = gpu_alloc(prov, GPU_PAGE), .size = GPU_PAGE, .ret = 1 };
+	struct pinner p = { .va = gpu_alloc(prov, large), .size = large, .ret = 1 };
+	struct pinner q = { .va = gpu_alloc(prov, large), .size = large, .ret = 1 };
 
 	open_window(PROVIDER_AFTER_GET);
 	CHECK(!pthread_create(&p.thread, NULL, armed_pin_thread, &p));
 	window_free(aside, true);
+	CHECK(!pthread_create(&q.thread, NULL, pin_thread, &q));
+	while (!__atomic_load_n(&q.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(q.tid))
+		;
 	must_pin(drv, va, GPU_PAGE);
 	CHECK_EQ(__atomic_load_n(&p.ret, __ATOMIC_ACQUIRE), 1);
+	CHECK_EQ(__atomic_load_n(&q.ret, __ATOMIC_ACQUIRE), 1);
 	CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
 	CHECK(!pthread_join(p.thread, NULL));
+	CHECK(!pthread_join(q.thread, NULL));
 	CHECK_EQ(p.ret, 0);
+	CHECK_EQ(q.ret, 0);
 }
 
 struct populator {
