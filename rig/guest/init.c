@@ -209,14 +209,16 @@ static void kmemleak_scan(void)
  * Lockdep turns itself off at its first report, and silently for other reasons. While it was off it
  * checked no lock.
  */
-static void lockdep_is_live(void)
+static bool lockdep_is_live(const char *when)
 {
 	char *text = read_text("/proc/lockdep_stats");
 	char *at = text ? strstr(text, "debug_locks:") : NULL;
+	bool live = at && atoi(at + strlen("debug_locks:")) == 1;
 
-	snprintf(setup_name, sizeof(setup_name), "all");
-	report(at && atoi(at + strlen("debug_locks:")) == 1 ? PASS : FAIL, "lockdep-live", 0);
+	snprintf(setup_name, sizeof(setup_name), "%s", when);
+	report(live ? PASS : FAIL, "lockdep-live", 0);
 	free(text);
+	return live;
 }
 
 /* Line coverage: the counters, in hex, for the host. */
@@ -470,6 +472,8 @@ int main(void)
 	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
 	rig.iommu = *option(cmdline, "rig.iommu=", text, sizeof(text));
 	option(cmdline, "rig.only=", rig.only, sizeof(rig.only));
+	if (rig.debug && !lockdep_is_live("boot"))
+		log_is_clean(); /* prints what turned it off */
 	klogctl(5, NULL, 0); /* earlier messages are not judged */
 	/* Before the tests, which leave bytes in the BAR that the host checks. */
 	if (!access("/rig.commands", R_OK)) {
@@ -487,7 +491,7 @@ int main(void)
 		rig.setup++;
 	}
 	if (rig.debug)
-		lockdep_is_live();
+		lockdep_is_live("all");
 	printf("TOTAL %u passed, %u failed, %u skipped\n", nr[PASS], nr[FAIL], nr[SKIPPED]);
 	printf("EXIT %d\n", nr[FAIL] || !nr[PASS]);
 	fflush(stdout);
