@@ -245,7 +245,8 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  * @param va    the pointer, valid until gdr_unmap(), gdr_unpin_buffer() or gdr_close()
  * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
  * @return 0; EINVAL (size, NULL, handle, or the range was revoked); EAGAIN (mapped already);
- *         EACCES; ENOMEM (address space; BAR1 is full); ENOTSUP; EIO.
+ *         EACCES; ENODEV (no node of the GPU, as after chroot()); ENOMEM (address space; BAR1 is
+ *         full); ENOTSUP; EIO.
  */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
