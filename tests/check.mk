@@ -102,7 +102,8 @@ ASAN_STEPS := $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATI
 NATIVE_STEPS := $(NATIVE_PROGRAMS:%=native/%.program)
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
 LONG_STEPS := $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
-VALGRIND_STEPS := $(PROGRAMS:%=valgrind/%.program)
+# Valgrind gets all cases of a program in one process: not of these, which need one for each.
+VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_gdrdrv_errors test_mem,$(PROGRAMS)))
 # A script may use any of the programs and tools.
 SCRIPT_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS) $(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
 
