@@ -38,8 +38,8 @@ struct memtype_piece {
 };
 
 /*
- * memtype_pieces and the wc_pages of every region. What is allocated under it is charged to no cgroup:
- * a process over its cgroup's limit would sleep there, and all others with it.
+ * memtype_pieces and the wc_pages of every region. What is allocated under it is charged to no
+ * cgroup: a process over its cgroup's limit would sleep there, and all others with it.
  */
 static DEFINE_MUTEX(memtype_lock);
 /* By the last page frame: xa_find() from a frame on returns the piece that has it, or the next. */

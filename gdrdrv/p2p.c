@@ -65,9 +65,9 @@ struct p2p_pin {
 };
 
 /*
- * Gets of 16 MiB and more, one at a time. The GPU driver allocates for a request before it checks the
- * address, charged to no cgroup: without this, threads that wait for its lock would hold that memory
- * all at once. Taken before p2p_key_lock; no callback takes it.
+ * Gets of 16 MiB and more, one at a time. The GPU driver allocates for a request before it checks
+ * the address, charged to no cgroup: without this, threads that wait for its lock would hold that
+ * memory all at once. Taken before p2p_key_lock; no callback takes it.
  */
 static DEFINE_MUTEX(p2p_large_lock);
 
