@@ -287,13 +287,14 @@ BARCOPY_WARP_FN unsigned barcopy_warp_own(const barcopy_queue_view_t *view)
 }
 
 /**
- * The first call: starts, or continues where the last kernel on this queue ended. Returns 1; 0: the
- * queue has ended, or another kernel is on it or returned without barcopy_warp_end(). Then the
- * other calls return as if the kernel were to stop, and do nothing.
+ * The first call: starts, or continues where the last kernel on this queue ended, whose last store
+ * it waits for. Returns 1; 0: the queue has ended, or another kernel is on it or returned without
+ * barcopy_warp_end(). Then the other calls return as if the kernel were to stop, and do nothing.
  */
 BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
 	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT, count[2], kernels[2];
+	unsigned long long ended[2];
 
 	q->view = view;
 	q->lane = barcopy_warp_lane();
@@ -306,6 +307,11 @@ BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t v
 	__syncwarp(BARCOPY_WARP_ALL);
 	barcopy_warp_load(saved, 0, count);
 	barcopy_warp_load(saved + 16, 0, kernels);
+	/* The kernel before stores ENDED behind its release of the queue, and nothing orders stores of
+	 * two kernels: until both words of it have arrived, they could hide this kernel's. */
+	do
+		barcopy_warp_load(view.state + BARCOPY_QUEUE_ENDED_AT, 0, ended);
+	while (__any_sync(BARCOPY_WARP_ALL, ended[0] != kernels[0] || ended[1] != kernels[0]));
 	q->rx = q->freed = count[0];
 	q->tx = count[1];
 	q->begun = kernels[0] + 1;

@@ -92,6 +92,7 @@ enum {
 	AT_CREDIT = CONTROL + BARCOPY_QUEUE_CREDIT_AT / 8,
 	AT_GENERATION = CONTROL + BARCOPY_QUEUE_GENERATION_AT / 8,
 	AT_OWNER = CONTROL + BARCOPY_QUEUE_OWNER_AT / 8,
+	AT_KERNELS = CONTROL + BARCOPY_QUEUE_KERNELS_AT / 8,
 	AT_LEFT = CONTROL + BARCOPY_QUEUE_LEFT_AT / 8,
 	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
 	AT_BEGUN = STATE + BARCOPY_QUEUE_BEGUN_AT / 8,
@@ -113,6 +114,7 @@ struct word {
 struct buffered {
 	uintptr_t addr;
 	uint64_t value;
+	struct view *released; /* of an end under way */
 };
 
 /* How code or memory is made worse, to show that this test sees it. */
@@ -141,6 +143,8 @@ enum fault {
 	TORN_WORDS = POSTS_FAULTS,
 	EARLY_FREED, /* the CPU sees half a ring more that was freed */
 	NO_STOP_LINE, /* an abort */
+	NOT_AWAITED, /* begin does not wait until the end of the kernel before has arrived */
+	HALF_AWAITED, /* the second word of it */
 	FAULTS
 };
 
@@ -171,6 +175,8 @@ static struct {
 	unsigned int kill_at, stores;
 	unsigned int number[1 + RIVALS]; /* of the running grid, and of each rival thread's */
 	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
+	struct buffered end[8]; /* ENDED of kernels that followed each other, under way */
+	unsigned int ends, slow; /* of `slow` steps one brings a word of them; 0: none are late */
 } m;
 
 static unsigned int below(unsigned int n)
@@ -226,6 +232,7 @@ static void switch_to_any(ucontext_t *from)
 }
 
 static void drain(int agent, bool all);
+static void end_arrives(void);
 
 static void yield(void)
 {
@@ -233,6 +240,8 @@ static void yield(void)
 		m.wrong = "no end";
 	if (!m.lazy && !below(8))
 		drain(SENDER + (int)below(2), false);
+	if (m.ends && !below(m.slow))
+		end_arrives();
 	switch_to_any(&m.context[m.me]);
 }
 
@@ -292,6 +301,35 @@ static void append(uintptr_t addr, uint64_t value, struct view *released)
 	if (released)
 		released->uses++;
 	m.now[m.me].at[index_of(addr)] = w->count++;
+}
+
+static uint64_t newest(uintptr_t addr)
+{
+	const struct word *w = &m.word[index_of(addr)];
+
+	return w->value[(w->count - 1) % HISTORY];
+}
+
+/* Nothing orders stores of two kernels to one word, unless the later has loaded the earlier's. */
+static void end_arrives(void)
+{
+	struct buffered *b = &m.end[below(m.ends)], end = *b;
+	uint32_t *known = &m.now[m.me].at[index_of(end.addr)], before = *known;
+
+	*b = m.end[--m.ends];
+	if (end.value < newest(end.addr) && !m.wrong) /* for ever, if no other kernel follows */
+		m.wrong = "the end of a kernel hides that of a later one";
+	append(end.addr, end.value, end.released);
+	*known = before;
+	drop(end.released);
+}
+
+static void end_leaves(uintptr_t addr, uint64_t value)
+{
+	if (m.ends == COUNT(m.end))
+		end_arrives();
+	m.end[m.ends++] = (struct buffered){ addr, value, m.released[m.me] };
+	m.released[m.me]->uses++;
 }
 
 /* The number of the oldest value that the agent may still load. */
@@ -369,7 +407,7 @@ static void host_store(uintptr_t addr, uint64_t value)
 		value = m.q[queue_of(addr)].received | value >> 62 << 62;
 	if (m.fault == LESS_ROOM && word_of(addr) == CONTROL && value >> 62)
 		value--;
-	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value };
+	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value, NULL };
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
 	maybe();
@@ -538,6 +576,9 @@ static uint64_t device_load(uintptr_t addr, bool acquire)
 		wrong("a kernel reads after the queue's end");
 	v = load(addr, acquire);
 	maybe();
+	if ((at / 2 == AT_ENDED / 2 && m.fault == NOT_AWAITED) ||
+	    (at == AT_ENDED + 1 && m.fault == HALF_AWAITED))
+		return newest(addr_of(queue_of(addr), AT_KERNELS));
 	if (at == AT_CREDIT && m.fault == MORE_ROOM && !(v >> 62))
 		return v + 1;
 	if (at == AT_CREDIT && m.fault == NO_STOP)
@@ -588,7 +629,10 @@ static void device_store(uintptr_t addr, uint64_t value)
 			return;
 		check_word(addr, value);
 	}
-	append(addr, value, m.released[m.me]);
+	if (m.slow && at / 2 == AT_ENDED / 2)
+		end_leaves(addr, value);
+	else
+		append(addr, value, m.released[m.me]);
 	maybe();
 }
 
@@ -601,13 +645,6 @@ static void barcopy_warp_store(int yes, unsigned long long addr, unsigned long l
 		return;
 	device_store(addr + 8 * first, first ? v1 : v0);
 	device_store(addr + 8 * !first, first ? v0 : v1);
-}
-
-static uint64_t newest(uintptr_t addr)
-{
-	const struct word *w = &m.word[index_of(addr)];
-
-	return w->value[(w->count - 1) % HISTORY];
 }
 
 /* A store of a release sequence: what it replaces was released, too. */
@@ -683,6 +720,8 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 			drop(m.word[i].released[k]);
 	for (int i = 0; i < AGENTS; i++)
 		drop(m.released[i]);
+	while (m.ends)
+		drop(m.end[--m.ends].released);
 	memset(&m, 0, sizeof(m));
 	m.stacks = stacks ? stacks : malloc((size_t)AGENTS * STACK);
 	ck_assert_ptr_nonnull(m.stacks);
