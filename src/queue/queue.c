@@ -196,12 +196,12 @@ static void retire(struct gdri_queue *q)
 
 int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 {
-	uint64_t start = gdri_now_ns();
+	uint64_t start = gdri_now_ns(), spent = 0;
 	bool ended;
 
 	do /* a grid that begins late on a queue of posts is refused, and soon gone */
-		ended = wait_or_abort(q, false, q->stopped ? timeout_ns : 0) && withdraw(q);
-	while (!ended && q->stopped && gdri_now_ns() - start < timeout_ns);
+		ended = wait_or_abort(q, false, q->stopped ? timeout_ns - spent : 0) && withdraw(q);
+	while (!ended && q->stopped && (spent = gdri_now_ns() - start) < timeout_ns);
 	if (!ended)
 		return gdri_fail(q->stopped ? ETIMEDOUT : EBUSY, "a kernel is on the queue%s",
 				 q->stopped ? ": it was told to stop and has not ended"
