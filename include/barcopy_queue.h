@@ -126,8 +126,8 @@ typedef enum barcopy_queue_phase {
 typedef struct barcopy_queue_state {
 	size_t struct_size; /**< sizeof(barcopy_queue_state_t), set by the caller */
 	uint32_t phase; /**< a barcopy_queue_phase_t */
-	uint32_t refused; /**< 1: a kernel was refused, since another one had begun and not ended.
-			     *	 It runs, or returned without barcopy_warp_end(). */
+	uint32_t refused; /**< 1: a kernel was refused, since another one had begun and not ended:
+			     *	 it ran, or had returned without barcopy_warp_end(). */
 	uint64_t begun; /**< kernels that have begun */
 } barcopy_queue_state_t;
 
@@ -137,8 +137,8 @@ typedef struct barcopy_queue_state {
  * @param device   CUDA device ordinal
  * @param options  NULL: the defaults
  * @param queue    set to the queue; valid until barcopy_queue_destroy() or gdr_close()
- * @return 0; EINVAL (g, device, NULL, an option); ENOTSUP, ENOMEM, ENODEV, EIO, EACCES as
- *         barcopy_mem_alloc(), and where host memory cannot be registered with CUDA.
+ * @return 0; EINVAL (g, device, NULL, an option); ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EIO,
+ *         EACCES as barcopy_mem_alloc(), and where host memory cannot be registered with CUDA.
  */
 int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *options,
 			 barcopy_queue_t *queue);
@@ -188,19 +188,20 @@ int barcopy_queue_send_batch(barcopy_queue_t queue, const void *messages, size_t
 int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags);
 
 /**
- * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, later reads of
- * the calling thread, of mapped GPU memory or of host memory, see what the kernel had stored
- * before.
+ * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, the calling
+ * thread then sees what the kernel had stored before: in host memory, and in a mapping of the GPU's
+ * by gdr_copy_from_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE), or by
+ * its own loads behind barcopy_fence(BARCOPY_FENCE_BEFORE_READ).
  * @param message     a buffer of `capacity` bytes
  * @param size        set to the bytes of the reply, also with EMSGSIZE; may be NULL
  * @param flags       0, BARCOPY_QUEUE_UNTIL_END
  * @param timeout_ns  as in barcopy_queue_send()
  * @return 0; ETIMEDOUT (no reply); EPIPE (no reply is left, and: the queue was stopped and its
- *         kernel has ended, or its posts were refused; what BARCOPY_QUEUE_UNTIL_END says; the
- *         context has ended); EMSGSIZE (larger than capacity) or EBADMSG (the kernel wrote what is
- *         no message, or a call: barcopy_queue_receive_any() takes it): the reply stays in the
- *         queue; EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a sanitizer only:
- *         another thread is receiving).
+ *         kernel has ended, or, of posts, none has begun or a post was refused; what
+ *         BARCOPY_QUEUE_UNTIL_END says; the context has ended); EMSGSIZE (larger than capacity) or
+ *         EBADMSG (the kernel wrote what is no message, or a call: barcopy_queue_receive_any()
+ *         takes it): the reply stays in the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY
+ *         (builds with a sanitizer only: another thread is receiving).
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint32_t flags, uint64_t timeout_ns);
@@ -252,15 +253,21 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop() it drops
  * replies and waits for the kernel to serve all messages and end; at the deadline it adds
  * BARCOPY_QUEUE_ABORT and waits 100 ms more. gdr_close() stops all queues of its context and gives
- * them together 1 s. A kernel that was launched and has not begun is refused when it begins: to
- * have it serve, synchronise, or receive a reply, before. Open calls on a queue of posts that
- * nobody answers keep the kernel until the deadline. If CUDA reports an error of the context,
- * or the device was reset, the call succeeds without touching the device. CUDA may report another
- * stream's error only when this queue's kernel has ended: until then the call fails.
- * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort
- * @return 0; EBUSY (a kernel uses the queue and was not stopped: nothing was done) or ETIMEDOUT
- *         (the kernel has not ended; the queue can be destroyed later; a queue of posts on which a
- *         grid begins meanwhile is stopped now); EINVAL (queue); EACCES.
+ * them together 1 s. Open calls on a queue of posts that nobody answers keep the kernel until the
+ * deadline. If CUDA reports an error of the context, or the device was reset, the call succeeds
+ * without touching the device. CUDA may report another stream's error only when this queue's kernel
+ * has ended: until then the call fails.
+ *
+ * A kernel that was launched and has not begun is refused when it begins. Have none: synchronise
+ * its stream, or wait until barcopy_queue_get_state() has counted it. Otherwise one that begins in
+ * the microsecond of this call may meet the next queue in the same memory, and have that queue's
+ * kernel refused, or let in a second one.
+ * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort. A grid that
+ *                    a queue of posts has just refused is waited for besides, up to 100 ms.
+ * @return 0; EBUSY (a kernel uses the queue and was not stopped: nothing was done, but a kernel
+ *         that begins meanwhile may be refused) or ETIMEDOUT (the kernel has not ended; the queue
+ *         can be destroyed later; a queue of posts on which a grid begins meanwhile is stopped
+ *         now); EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
 

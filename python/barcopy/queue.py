@@ -67,7 +67,7 @@ class Queue(Closable):
 
     @property
     def refused(self):
-        """Whether a kernel was refused, as another one runs or returned without barcopy_warp_end()."""
+        """Whether a kernel was refused, as another one ran or had returned without barcopy_warp_end()."""
         return bool(self._state().refused)
 
     def send(self, message, timeout=None, ordered=False, until_end=False):
