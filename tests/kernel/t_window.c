@@ -405,7 +405,8 @@ static void populate_in_child(int go)
 
 /*
  * POPULATE of a large mapping is stopped in its first window. Then SIGKILL (rig.arg) ends it after
- * that window, and an unmap, which waits for mmap_lock, after a few.
+ * that window, and an unmap, which waits for mmap_lock, after those that fit in the 4 ms after which
+ * the kernel hands the lock over.
  */
 static void t_populate_ends(void)
 {
@@ -432,7 +433,7 @@ static void t_populate_ends(void)
 	CHECK_EQ(wait_child(pid), killed ? 128 + SIGKILL : 0);
 	windows = (stat_of("ptes") - ptes) / (long)(2 * MiB / cpu_page());
 	printf("# POPULATE ended after %ld of %d windows\n", windows, WINDOWS);
-	CHECK(windows <= (killed ? 1 : WINDOWS / 2));
+	CHECK(windows <= (killed ? 1 : WINDOWS - 1));
 }
 
 /*
