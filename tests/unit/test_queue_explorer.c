@@ -190,6 +190,8 @@ static void receiver(void)
 	while (!run.over || host_load(addr_of(0, AT_ENDED)) < run.kernels ||
 	       gdri_queue_has_kernel(m.q))
 		yield();
+	if (m.ends)
+		wrong("the end of a kernel arrives after the queue's end");
 	if (!withdraw(m.q))
 		wrong("the queue is not free after its last kernel");
 	m.destroyed[0] = true;
