@@ -80,8 +80,8 @@ echo "the CPU alone; with engine (BARCOPY_COPY_ENGINE_AUTO) page-locked memory, 
 if [ $# -gt 0 ]; then
 	echo
 	echo "The stand-in is memory of this machine: its figures mean nothing, they show what the tools print. On an H200:"
-	echo "  8 bytes to the GPU     0.15 us, cuMemcpy  7.1      8 bytes from the GPU    1.1 us, cuMemcpy  8.5"
-	echo "  4 KiB to the GPU       0.34 us, cuMemcpy  8.7      64 KiB with engine     10   us, cuMemcpy  9.9"
+	echo "  8 bytes to the GPU     0.15 us, cuMemcpy  7.0      8 bytes from the GPU    1.1 us, cuMemcpy  6.6"
+	echo "  4 KiB to the GPU       0.36 us, cuMemcpy  9.7      1 KiB from the GPU      1.3 us, cuMemcpy  6.7"
 	echo "(docs/performance.md)"
 fi
 echo
