@@ -9,6 +9,7 @@
  *
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
+ *	p2p_large_lock			p2p.c, around the get of a large pin
  *	p2p_key_lock			p2p.c, around get and put; not in the free callback; nothing
  *					of gdrdrv is allocated under it
  *	the GPU driver's own locks	held by the GPU driver around get, put and the free callback
