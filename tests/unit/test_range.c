@@ -227,6 +227,45 @@ static void handle(void)
 	/* gdr_close() releases `other`. */
 }
 
+static CUdeviceptr shared_memory;
+
+static void *map_and_unmap(void *arg)
+{
+	unsigned int x = (unsigned int)(uintptr_t)arg * 7919 + 1;
+	uintptr_t bad = 0;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	for (int i = 0; i < 300; i++) {
+		uint64_t offset, value = (uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
+		gdr_mh_t mh;
+		void *cpu;
+
+		x = x * 1103515245 + 12345;
+		/* each thread has words of its own */
+		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
+		if (barcopy_map_range(g, shared_memory + offset,
+				      8 + (x >> 4) % (4 * CHUNK - offset - 8),
+				      x & 1 << 20 ? BARCOPY_MAP_RANGE_READ_ONLY : 0, &cpu, &mh)) {
+			bad++;
+			continue;
+		}
+		if (!(x & 1 << 20))
+			bad += gdr_copy_to_mapping(mh, cpu, &value, 8) ||
+			       gdr_copy_from_mapping(mh, &seen, cpu, 8) || seen != value;
+		else
+			bad += gdr_copy_from_mapping(mh, &seen, cpu, 8) != 0;
+		bad += barcopy_unmap_range(g, mh) != 0;
+	}
+	return (void *)bad;
+}
+
+static void threads(void)
+{
+	shared_memory = vmm_new(0, 4);
+	ck_assert_ptr_null(unit_threads(4, map_and_unmap, NULL, 1));
+	vmm_delete(shared_memory, 4);
+}
+
 static const struct unit_test tests[] = {
 	{ "any byte", any_byte },
 	{ "flush", flush },
@@ -236,6 +275,7 @@ static const struct unit_test tests[] = {
 	{ "errors", errors },
 	{ "beyond the allocation", beyond },
 	{ "handle", handle },
+	{ "threads", threads },
 };
 
 UNIT_MAIN("barcopy_map_range", tests, unit_before = start, unit_after = end)

@@ -5,10 +5,12 @@
  */
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/again.h"
@@ -212,6 +214,57 @@ static void forks_in_every_call(void)
 	rm_end(1);
 }
 
+/* ---- what a child holds -------------------------------------------------- */
+
+/* The parent is killed with everything mapped: its child, which lives on, holds nothing. */
+static void parent(int ready, int go_on)
+{
+	struct rm_use u;
+	pid_t pid;
+
+	rm_begin();
+	OK(rm_use_open(&u, standin_chunks(0, 0, 3, 2 * MIB, 0), 6 * MIB, 0));
+	pid = fork();
+	if (!pid) {
+		char c;
+
+		if (write(ready, "r", 1) != 1)
+			_exit(1);
+		while (read(go_on, &c, 1) > 0) /* until the grandparent has looked */
+			;
+		_exit(0);
+	}
+	pause();
+	_exit(pid < 0);
+}
+
+static void killed_before_its_child(void)
+{
+	struct gdrsim_rm_counts c;
+	int ready[2], go_on[2], status;
+	pid_t pid;
+	char r;
+
+	if (test_emulator_lacks("killed before its child", "MADV_DONTFORK"))
+		return;
+	ck_assert_int_eq(pipe(ready), 0);
+	ck_assert_int_eq(pipe(go_on), 0);
+	pid = fork();
+	if (!pid) {
+		close(go_on[1]);
+		parent(ready[1], go_on[0]);
+	}
+	close(ready[1]);
+	ck_assert_int_eq(read(ready[0], &r, 1), 1);
+	rm_sim.counts(&c);
+	ck_assert_uint_eq(c.clients, 1);
+	ck_assert_uint_eq(c.maps, 3);
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	rm_assert_nothing_left();
+	close(go_on[1]);
+}
+
 /* ---- memory that is imported ---------------------------------------------- */
 
 /* Two processes do this in tests/gpu/test_alloc.c. */
@@ -251,6 +304,7 @@ static const struct unit_test tests[] = {
 	  "GDRSIM_RM_EXPORT_SIZE=2616", .rows = WAYS },
 	{ "forks meanwhile", forks_meanwhile, "" },
 	{ "forks in every call", forks_in_every_call, "" },
+	{ "killed before its child", killed_before_its_child, "" },
 	{ "memory that is imported", imported, "" },
 	{ "memory that is imported, no export of dma-bufs", imported, "GDRSIM_DMABUF=0" },
 };
