@@ -28,7 +28,7 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 		if (!found)
 			return gdri_fail(EINVAL,
 					 "GDRCOPY_BACKEND: no such backend: \"%.*s\" (gdrdrv, "
-					 "dmabuf, rm, host)",
+					 "gdrdrv-dmabuf, dmabuf, rm, host)",
 					 length, list);
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)
