@@ -538,8 +538,9 @@ BARCOPY_WARP_FN unsigned barcopy_port_open(const barcopy_queue_view_t *view)
  * The first call of each producing thread. `producers`: how many of the grid call it, the same
  * number in each; they wait for the first of them alone. Returns 1; 0: the queue was stopped, has
  * ended or takes no posts; another grid has it, or had it when this one came; or `producers` have
- * begun. Then the thread's posts and calls return 0. A graph's node is the same grid in each
- * launch: after one that returned without barcopy_port_end() it joins what that one left.
+ * begun and one of them has not ended: a thread more that comes later holds the queue for ever.
+ * Then the thread's posts and calls return 0. A graph's node is the same grid in each launch: after
+ * one that returned without barcopy_port_end() it joins what that one left.
  */
 BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t view,
 				       unsigned producers)

@@ -8,9 +8,9 @@
  *
  * A queue has two rings of 64-byte lines: requests in GPU memory, which the CPU writes through the
  * mapping and the kernel polls there; replies in page-locked host memory, which the kernel writes
- * over the link and the CPU polls there. Neither side reads across the link. Each 8-byte word of a
- * line carries 48 bits of the message, 8 bits that name the lap of the ring, and the line's header
- * of 8 bits, so that every word shows by itself whether it has arrived.
+ * over the link and the CPU polls there. While messages flow neither side reads across the link.
+ * Each 8-byte word of a line carries 48 bits of the message, 8 bits that name the lap of the ring,
+ * and the line's header of 8 bits, so that every word shows by itself whether it has arrived.
  *
  * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be
  * different threads. The kernel's side is one warp, or the producers of a grid. A queue of posts is

@@ -74,8 +74,7 @@ static __attribute__((noinline)) void look_up(struct gdri_queue *q, struct patie
 {
 	uint64_t now = gdri_now_ns();
 
-	if (p->looks == LOOKS)
-		p->start = now;
+	p->start = p->start ?: now; /* not by `looks`, which begins anew after minutes */
 	p->last = now - p->start >= p->timeout_ns;
 	if (sees_end(q, p) || now - *p->asked < ASK_NS)
 		return;
@@ -284,6 +283,7 @@ void gdri_queue_stop(struct gdri_queue *q, uint32_t flags)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
 
+	q->aborted |= flags & BARCOPY_QUEUE_ABORT;
 	if (q->posts)
 		return stop_posts(q, flags & BARCOPY_QUEUE_ABORT
 					     ? BARCOPY_QUEUE_STOPPED_BIT | BARCOPY_QUEUE_ABORTED_BIT

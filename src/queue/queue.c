@@ -121,15 +121,19 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_opti
 	return 0;
 }
 
-/* A kernel may use the queue. Of a stopped one replies are dropped, so that its kernel goes on. */
+/*
+ * A kernel may use the queue. Of a stopped one replies are dropped, a ring of them at a time, so
+ * that its kernel goes on; not of an aborted one, whose kernel goes on when the ring is full.
+ */
 static bool is_busy(struct gdri_queue *q)
 {
 	uint64_t dropped[BARCOPY_QUEUE_MESSAGE_MAX / 8];
+	uint32_t n = q->stopped && !q->aborted ? q->lines : 0;
 
 	if (!gdri_queue_has_kernel(q) || gdri_queue_is_dead(q))
 		return false;
-	while (q->stopped && !gdri_queue_receive(q, dropped, sizeof(dropped), NULL, 0, 0))
-		;
+	while (n && !gdri_queue_receive(q, dropped, sizeof(dropped), NULL, 0, 0))
+		n--;
 	return true;
 }
 
@@ -178,8 +182,9 @@ static bool withdraw(struct gdri_queue *q)
 	if (q->posts && gdri_queue_has_kernel(q))
 		return false;
 	set_generation(q, 0);
-	do /* a grid that was just refused, or has ended, is about to leave */
-		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT))
+	do /* a grid that was just refused, or has ended, is about to leave; a warp's ENDED comes last */
+		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT) &&
+		    !gdri_queue_has_kernel(q))
 			return true;
 	while (q->posts && gdri_now_ns() - start < ABORT_TIMEOUT_NS);
 	set_generation(q, q->view.generation);

@@ -35,6 +35,7 @@
 
 static uint64_t host_load(uintptr_t addr);
 static void know_gates(bool publish);
+static bool ask_cuda(void);
 
 #undef gdri_store64
 #undef gdri_load64
@@ -50,7 +51,7 @@ static void know_gates(bool publish);
 #define gdri_get64(plan, p)	     host_get((uintptr_t)(p))
 #define gdri_relax()		     yield()
 #define gdri_now_ns()		     explored_time()
-#define gdri_cuda_context_works(c)   ((void)(c), true)
+#define gdri_cuda_context_works(c)   ((void)(c), ask_cuda())
 #include "queue/queue.h"
 #define gdri_queue_find(name)	   ((struct gdri_queue *)(void *)(name))
 #define pthread_mutex_lock(gate)   gate_lock(gate)
@@ -177,6 +178,8 @@ static struct {
 	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
 	struct buffered end[8]; /* ENDED of kernels that followed each other, under way */
 	unsigned int ends, slow; /* of `slow` steps one brings a word of them; 0: none are late */
+	bool surplus; /* the last kernel is refused: it may take the owner's word and give it back */
+	unsigned int asks, pause; /* steps of a question to CUDA, of the receiver behind a push */
 } m;
 
 static unsigned int below(unsigned int n)
@@ -263,6 +266,14 @@ static uint64_t explored_time(void)
 {
 	yield();
 	return (uint64_t)m.steps * 100000;
+}
+
+/* As long as a kernel that begins, finds nothing and ends. */
+static bool ask_cuda(void)
+{
+	for (unsigned int i = m.asks ? below(m.asks) : 0; i; i--)
+		yield();
+	return true;
 }
 
 static unsigned int index_of(uintptr_t addr)
@@ -433,6 +444,10 @@ static void host_push(void)
 		drain(m.me, true);
 	fence(false);
 	maybe();
+	if (m.me == RECEIVER && m.pause) {
+		m.until[m.me] = m.steps + m.pause;
+		yield();
+	}
 }
 
 static void host_flush(void)
@@ -622,7 +637,7 @@ static void device_store(uintptr_t addr, uint64_t value)
 {
 	unsigned int at = word_of(addr);
 
-	if (m.destroyed[queue_of(addr)])
+	if (m.destroyed[queue_of(addr)] && !(m.surplus && at / 2 == AT_OWNER / 2))
 		wrong("a kernel stores after the queue's end");
 	if (at >= REPLIES && at < OUT) {
 		if (m.fault == NO_MARK && value >> 56 == BARCOPY_QUEUE_HEAD_CALL)

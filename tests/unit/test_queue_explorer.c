@@ -14,6 +14,7 @@ static struct {
 	bool ordered, relaunch;
 	uint64_t received, kernels;
 	bool over; /* the last kernel is at its end */
+	bool endless; /* a kernel that replies until a reply returns 0 */
 	struct {
 		uint64_t kernel; /* which one answered a message */
 		unsigned int flags; /* how */
@@ -197,9 +198,62 @@ static void receiver(void)
 	m.destroyed[0] = true;
 }
 
+/* ---- the end of a queue whose kernels are not awaited ---------------------- */
+
+/* Polls are counted in 32 bits. A wait of some minutes has more, and goes on from its start. */
+static void many_polls(void)
+{
+	uint64_t asked = gdri_now_ns();
+	struct patience p = { 1, asked, &asked, 0, LOOKS, ETIMEDOUT, false };
+
+	look_up(m.q, &p);
+	if (!p.last)
+		wrong("a wait of 2^32 polls begins anew");
+}
+
+/* Kernels until one is refused; or one, slower or faster than the CPU, that replies while it may. */
+static void surplus_lane(void)
+{
+	unsigned int data[3] = { 0 };
+	barcopy_warp_t q;
+
+	while (barcopy_warp_begin(&q, m.q[0].view)) {
+		while (run.endless && barcopy_warp_put(&q, 1, data, 8, 0))
+			if (!m.pause)
+				m.until[m.me] = m.steps + 300;
+		barcopy_warp_end(&q);
+		gather(0, 0, false);
+		if (run.endless)
+			break;
+	}
+}
+
+/* What gdri_queue_destroy() does, until it succeeds. */
+static void destroyer(void)
+{
+	many_polls();
+	for (unsigned int i = below(2000); i; i--)
+		yield();
+	if (run.endless)
+		gdri_queue_stop(m.q, 0);
+	while (!wait_or_abort(m.q, false, run.endless ? 1000000000 : 0) || !withdraw(m.q))
+		yield();
+	if (m.q[0].received > 4 * LINES)
+		wrong("replies are dropped behind the deadline or the abort");
+	m.destroyed[0] = true;
+	for (unsigned int i = 3000; i; i--)
+		yield();
+}
+
 static void agent(void)
 {
-	if (m.me < WARP)
+	if (m.surplus && m.me < WARP)
+		surplus_lane();
+	else if (m.surplus && m.me == RECEIVER)
+		destroyer();
+	else if (m.surplus)
+		leave_run();
+	else if (m.me < WARP)
 		lane();
 	else if (m.me == SENDER)
 		sender();
@@ -237,9 +291,25 @@ static void faults(void)
 		expect_seen((enum fault)fault, 0, 40);
 }
 
+static void ends(void)
+{
+	for (uint64_t seed = 1; seed <= (unit_quick() ? 12 : 60); seed++) {
+		memset(&run, 0, sizeof(run));
+		start_over(seed, NONE, 0, LINES, 0);
+		m.lap_mask = 3;
+		m.surplus = true;
+		run.endless = seed % 3;
+		m.asks = run.endless ? 0 : 3000;
+		m.pause = seed % 3 == 2 ? 6000 : 0;
+		if (run_agents())
+			ck_abort_msg("%s: seed %d, step %u", m.wrong, (int)seed, m.steps);
+	}
+}
+
 static const struct unit_test tests[] = {
 	{ "messages", no_faults, NULL },
 	{ "faults", faults, NULL },
+	{ "ends", ends, NULL },
 };
 
 UNIT_MAIN("queue explorer", tests)
