@@ -518,8 +518,9 @@ typedef struct barcopy_region {
  *
  * Freed memory. An idle region is never found for other memory, but where pins are persistent
  * (always, except with a gdrdrv in callback mode) it keeps the GPU's memory after its owner has
- * freed it. In a program that does not notify the cache, a GPU's memory in use never exceeds its
- * allocations plus the limit: each barcopy_cache_get() that has to pin checks some idle regions and
+ * freed it, all of the allocation in which the region lies. In a program that does not notify the
+ * cache, a GPU's memory in use exceeds its allocations by at most the limit, and by the rest of
+ * those allocations where regions are smaller: each barcopy_cache_get() that has to pin checks some idle regions and
  * releases those whose memory was freed; barcopy_mem_alloc() does so with all of them before it
  * fails. Idle regions also give way to pins, maps, ranges and memory of the same context that find
  * BAR1 full. Only barcopy_cache_invalidate() before the free returns all memory at once;
@@ -571,8 +572,9 @@ int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
  * before the memory is freed or unmapped.
  *
  * It may be called from a hook of any call, such as cuMemFree, cuMemUnmap or munmap, also where
- * this library makes that call: it waits for no lock and allocates nothing. Not from a signal
- * handler.
+ * this library makes that call: to forget waits for no lock and allocates nothing. To unmap idle
+ * regions takes locks of this library and calls free(), so not from a signal handler, nor with a
+ * lock that malloc() or free() of the program takes.
  * @param size  a range that would wrap ends at the end of the address space; addr 0 and SIZE_MAX
  *              are all regions
  * @return 0, also where no region was found; EINVAL (cache); EACCES.

@@ -18,6 +18,8 @@ static void init_cache(struct gdri_slot *slot)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->releasing, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->outside[0], 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->outside[1], 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
 }
 
@@ -209,6 +211,17 @@ static void unlink_cache(struct gdri_cache *cache)
 	pthread_mutex_unlock(&cache->ctx->lock);
 }
 
+/* Locks when no thread is at work on regions outside the lock. */
+static void lock_alone(struct gdri_cache *cache)
+{
+	gdri_cache_lock(cache);
+	while (atomic_load(&cache->outside[0]) || atomic_load(&cache->outside[1])) {
+		gdri_cache_unlock(cache);
+		sched_yield();
+		gdri_cache_lock(cache);
+	}
+}
+
 /* Called with the lock held, which it releases. */
 static void end_locked(struct gdri_cache *cache)
 {
@@ -233,7 +246,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)
 	const struct gdri_entry *e;
 	bool ended, used = false;
 
-	(void)gdri_cache_lock_quiet(cache);
+	lock_alone(cache);
 	ended = !gdri_slot_is(&cache->slot, name);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		used |= gdri_entry_has_users(e);
@@ -253,7 +266,7 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 	for (; cache; cache = next) {
 		next = LIST_NEXT(cache, link);
 		if (cache->keeps == keeps) {
-			(void)gdri_cache_lock_quiet(cache);
+			lock_alone(cache);
 			end_locked(cache);
 		}
 	}

@@ -129,6 +129,8 @@ struct gdri_cache {
 	 */
 	_Atomic uint64_t reach;
 	_Atomic uint32_t releasing; /* threads that unpin regions outside the lock */
+	/* Those, and the ones that hold an idle region and verify it, by the epoch in which they began */
+	_Atomic uint32_t outside[2];
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -141,7 +143,7 @@ struct gdri_cache {
 	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
-	unsigned int sweeping; /* threads that hold an idle region and verify it outside the lock */
+	uint32_t epoch; /* the last bit is an index of outside[] */
 	struct gdri_entry *released; /* to be unpinned after the unlock */
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
@@ -185,8 +187,10 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 /*
  * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU
  * (-1: any), and idle regions have given way: the caller repeats it. bytes 0: only stale ones do.
+ * rounds, 0 at first, counts the repetitions: other threads may fill what gives way without end.
  */
-bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes);
+bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
+			  unsigned int *rounds);
 
 /* Hits of one cache, and of all live caches, without a lock. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
@@ -197,7 +201,7 @@ uint64_t gdri_cache_hits_of_all(void);
 /* Both work off what is doomed. The unlock unpins, outside the lock, what has been released. */
 void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
-/* Waits besides for threads at work on regions outside the lock. True: one was unpinning. */
+/* Waits besides for threads that are at work on regions outside the lock. True: one unpins. */
 bool gdri_cache_lock_quiet(struct gdri_cache *cache);
 /* Unpins and frees the entries of a list. */
 void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e);

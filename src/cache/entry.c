@@ -267,28 +267,44 @@ void gdri_cache_lock(struct gdri_cache *cache)
 void gdri_cache_unlock(struct gdri_cache *cache)
 {
 	struct gdri_entry *released;
+	_Atomic uint32_t *outside;
 
 	do {
 		reap_locked(cache);
 		released = cache->released;
 		cache->released = NULL;
+		outside = &cache->outside[cache->epoch & 1];
+		atomic_fetch_add(outside, !!released);
 		atomic_fetch_add(&cache->releasing, !!released);
 		pthread_mutex_unlock(&cache->lock);
 		gdri_cache_end_released(cache, released);
 		atomic_fetch_sub(&cache->releasing, !!released);
+		atomic_fetch_sub(outside, !!released);
 		/* A thread that found the lock taken has left more to be worked off. */
 	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
 	gdri_inside_leave();
 }
 
+/*
+ * An epoch begins when no thread of the one before the last is outside any more, so two epochs on
+ * all have come back that were outside at the call. Others may be by then: to wait for a moment
+ * without any would be to wait for ever beside threads that evict.
+ */
 bool gdri_cache_lock_quiet(struct gdri_cache *cache)
 {
 	bool releasing = atomic_load(&cache->releasing);
+	uint32_t until;
 
-	for (gdri_cache_lock(cache); atomic_load(&cache->releasing) || cache->sweeping;
-	     gdri_cache_lock(cache)) {
+	gdri_cache_lock(cache);
+	until = cache->epoch + 2;
+	while ((int32_t)(until - cache->epoch) > 0) {
+		if (!atomic_load(&cache->outside[~cache->epoch & 1])) {
+			cache->epoch++;
+			continue;
+		}
 		gdri_cache_unlock(cache);
 		sched_yield();
+		gdri_cache_lock(cache);
 	}
 	return releasing;
 }

@@ -4,7 +4,7 @@
 
 #include "core/ctx.h"
 
-enum { LOOKS_WHEN_OVER = 32 };
+enum { LOOKS_WHEN_OVER = 32, MOST_ROUNDS = 256 };
 
 bool gdri_may_fit(int device, uint64_t bytes)
 {
@@ -93,12 +93,14 @@ static bool sweep_all_locked(struct gdri_cache *cache)
 	for (size_t looks = cache->count; looks && !TAILQ_EMPTY(&cache->regions); looks--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
 		uint32_t s = atomic_load(&e->state) & ~GDRI_CACHE_USERS;
+		_Atomic uint32_t *outside;
 
 		cache->look = TAILQ_NEXT(e, link);
 		cache->look_part = 0;
 		if (!(s & GDRI_CACHE_LIVE) || !atomic_compare_exchange_strong(&e->state, &s, s + 1))
 			continue;
-		cache->sweeping++;
+		outside = &cache->outside[cache->epoch & 1];
+		atomic_fetch_add(outside, 1);
 		gdri_cache_unlock(cache);
 		if (!gdri_region_is_intact(&e->region)) {
 			gdri_cache_lock(cache);
@@ -110,7 +112,7 @@ static bool sweep_all_locked(struct gdri_cache *cache)
 		}
 		(void)gdri_cache_unuse(cache, e);
 		gdri_cache_lock(cache);
-		cache->sweeping--;
+		atomic_fetch_sub(outside, 1);
 	}
 	return any;
 }
@@ -158,14 +160,15 @@ static void visit(struct gdri_slot *slot, void *arg)
 	gdri_cache_unlock(cache);
 }
 
-bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes)
+bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
+			  unsigned int *rounds)
 {
 	struct visit v = { .ctx = ctx,
 			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			   .device = device,
 			   .bytes = bytes };
 
-	if (gdri_is_short(rc) && gdri_may_fit(device, bytes))
+	if (gdri_is_short(rc) && ++*rounds < MOST_ROUNDS && gdri_may_fit(device, bytes))
 		gdri_slots_each(&gdri_caches, visit, &v);
 	return v.any;
 }

@@ -46,6 +46,7 @@ static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size_t size,
 		struct gdri_entry **e)
 {
+	unsigned int rounds = 0;
 	struct gdri_ctx *ctx;
 	int rc = hold(c, cache, &ctx);
 
@@ -54,7 +55,7 @@ static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size
 	do
 		rc = gdri_cache_miss(cache, addr, size, e);
 	while (gdri_is_short(rc) &&
-	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
+	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &rounds));
 	return gdri_ctx_put(ctx, rc);
 }
 

@@ -105,6 +105,7 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
+	unsigned int rounds = 0;
 	struct gdri_ctx *ctx;
 	int rc = out ? gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
@@ -112,7 +113,7 @@ static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 		return rc;
 	do
 		rc = gdri_handle_pin(ctx, request, out);
-	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size));
+	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size, &rounds));
 	return gdri_ctx_put(ctx, rc);
 }
 
@@ -213,6 +214,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_CACHE_MAPPING] = GDR_MAPPING_TYPE_CACHING,
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
+	unsigned int rounds = 0;
 	struct gdri_ctx *ctx;
 	int rc, device = -1;
 
@@ -225,7 +227,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 	if (!rc) {
 		do
 			rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
-		while (gdri_caches_give_way(ctx, rc, device, size));
+		while (gdri_caches_give_way(ctx, rc, device, size, &rounds));
 		rc = gdri_ctx_put(ctx, rc);
 	}
 	return gdri_out(rc);

@@ -20,6 +20,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, known, "barcopy_mem_alloc") ?: gdri_ctx_get(g, &ctx);
+	unsigned int rounds = 0;
 	bool allocated;
 
 	if (rc)
@@ -31,8 +32,9 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	do {
 		allocated = false;
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
-	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0)) ||
-		 ((allocated || rc != -ENOMEM) && gdri_caches_give_way(ctx, rc, device, size)));
+	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0, &rounds)) ||
+		 ((allocated || rc != -ENOMEM) &&
+		  gdri_caches_give_way(ctx, rc, device, size, &rounds)));
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
@@ -76,6 +78,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	const struct gdri_imported imported = { .fd = fd,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
+	unsigned int rounds = 0;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
 
@@ -89,7 +92,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 		return gdri_out(rc);
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
-	while (gdri_caches_give_way(ctx, rc, device, size));
+	while (gdri_caches_give_way(ctx, rc, device, size, &rounds));
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
@@ -97,6 +100,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		      gdr_mh_t *handle)
 {
 	const int known = BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS;
+	unsigned int rounds = 0;
 	struct gdri_ctx *ctx;
 	int rc = cpu_ptr && handle ? 0 : gdri_null("cpu_ptr or handle");
 
@@ -106,7 +110,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 	do
 		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
-	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size));
+	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &rounds));
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 

@@ -901,6 +901,7 @@ static void ranges_of_the_next_context(void)
 }
 
 static barcopy_cache_t trimmed;
+static CUdeviceptr trimmed_range;
 static void *trims(void *arg)
 {
 	(void)arg;
@@ -1032,6 +1033,51 @@ static void destroyed_beside_an_unmap(void)
 	ck_assert_int_eq(ended_beside, 1);
 }
 
+static atomic_uint unmaps;
+static atomic_bool refused;
+
+/* Before an unmap: until another thread is at its own. So there is never a moment without one. */
+static void overlaps(void)
+{
+	unsigned int mine = atomic_fetch_add(&unmaps, 1) + 1;
+
+	while (atomic_load(&unmaps) == mine && !atomic_load(&refused))
+		sched_yield();
+}
+
+static void *evicts(void *arg)
+{
+	CUdeviceptr d = trimmed_range + (uintptr_t)arg * 2 * CHUNK;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	for (unsigned int i = 0; !atomic_load(&refused); i++) {
+		wrap_reset();
+		wrap_before("munmap", overlaps);
+		get_and_put(trimmed, d + i % 2 * CHUNK);
+	}
+	return NULL;
+}
+
+/* A call that finds no room ends, though others evict and fill without end. */
+static void no_room_beside_evictions(void)
+{
+	CUdeviceptr d = vmm_new(0, 20);
+	gdr_mh_t h[2];
+	void *va;
+
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, PAGE);
+	trimmed_range = vmm_new(0, 4);
+	for (int i = 0; i < 2; i++)
+		OK(gdr_pin_buffer_v2(g, d + (unsigned int)i * 10 * CHUNK, 10 * CHUNK, 0, &h[i]));
+	OK(gdr_map(g, h[0], &va, 10 * CHUNK));
+	unit_start(2, evicts, NULL, 1);
+	while (atomic_load(&unmaps) < 8)
+		sched_yield();
+	FAILS(ENOMEM, gdr_map(g, h[1], &va, 10 * CHUNK));
+	atomic_store(&refused, true);
+	unit_join();
+}
+
 static struct gdri_cache *found_before;
 static atomic_bool context_held;
 
@@ -1107,6 +1153,7 @@ static const struct unit_test tests[] = {
 	{ "destroyed twice", destroyed_twice, DMABUF },
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF },
+	{ "no room beside evictions", no_room_beside_evictions, "GDRSIM_BAR1_MIB=32" },
 };
 
 UNIT_MAIN("registration cache: edges", tests, unit_before = start, unit_after = end)
