@@ -321,13 +321,17 @@ void *rm_node_mmap(int file, int fd, void *addr, size_t len, int prot, int flags
 	int err = mine ? rm_fault("MMAP", 0) : 0;
 	void *at;
 
-	if (err) {
-		errno = err < 0 ? EIO : err;
-		return MAP_FAILED;
-	}
 	rm_lock();
 	if (flags & MAP_FIXED)
 		rm_vma_cut(addr, len);
+	if (err) {
+		rm_unlock();
+		/* The kernel removes what was there before the driver fails (Linux up to 6.11). */
+		if (flags & MAP_FIXED)
+			libc_calls()->munmap(addr, len);
+		errno = err < 0 ? EIO : err;
+		return MAP_FAILED;
+	}
 	at = map_locked(file, fd, addr, len, prot, flags, off);
 	rm_unlock();
 	return at;

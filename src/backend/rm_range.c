@@ -481,11 +481,30 @@ static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, vo
 	return rc;
 }
 
+#ifndef MAP_FIXED_NOREPLACE /* glibc before 2.28 */
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/*
+ * The place of an mmap() that failed: the kernel may have emptied it before, and another thread may
+ * have got it since. False: it stays as it is, at worst address space without memory.
+ */
+static bool take_back(void *at, size_t size)
+{
+	void *p = mmap(at, size, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (p != MAP_FAILED && p != at) /* a kernel before 4.17 */
+		munmap(p, size);
+	return p == at;
+}
+
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
 {
 	struct gdri_text why = { .len = 0 };
 	bool several = length > range->objects[0].size; /* side by side */
 	void *whole = MAP_FAILED, *piece = MAP_FAILED;
+	size_t at = 0, size = 0;
 	int rc = 0;
 
 	if (range->mapped) /* pages that could not be removed */
@@ -495,9 +514,10 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 			     -1, 0);
 	if (several && whole == MAP_FAILED)
 		return gdri_fail(ENOMEM, "no address space for 0x%zx bytes", length);
-	for (size_t at = 0, size; !rc && at < length; at += size) {
+	for (; !rc && at < length; at += size) {
 		size = range->objects[range->mapped].size;
 		size = size < length - at ? size : length - at;
+		piece = NULL;
 		rc = map_next(range, size, read_only, several ? (char *)whole + at : NULL, &piece);
 	}
 	if (!several)
@@ -507,7 +527,12 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 		return 0;
 	}
 	gdri_text_add(&why, "%s", gdri_error_text());
-	if (whole != MAP_FAILED)
+	if (several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)) {
+		if (at < length)
+			munmap((char *)whole + at, length - at);
+		length = at - size;
+	}
+	if (whole && whole != MAP_FAILED && length)
 		gdri_rm_unmap(range, whole, length);
 	return gdri_fail(-rc, "%s", why.s);
 }

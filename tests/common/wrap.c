@@ -180,16 +180,23 @@ PLAIN(void *, aligned_alloc, NULL, (size_t align, size_t size), (align, size))
 PLAIN(int, pthread_atfork, ENOMEM,
       (void (*prepare)(void), void (*parent)(void), void (*child)(void)), (prepare, parent, child))
 
+int __real_munmap(void *addr, size_t size);
+
+/* Where a driver's mmap fails, Linux up to 6.11 has emptied the place of MAP_FIXED before. */
 WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
-	void *p;
+	bool fixed = flags & MAP_FIXED, failed = fails("mmap", ENOMEM);
+	void *p = failed ? MAP_FAILED : __real_mmap(addr, size, prot, flags, fd, offset);
+	int err = errno;
 
-	if (fails("mmap", ENOMEM))
-		return MAP_FAILED;
-	p = __real_mmap(addr, size, prot, flags, fd, offset);
+	if (failed && fixed)
+		__real_munmap(addr, size);
 	/* With MAP_FIXED it takes the place of what has been counted. */
-	if (p != MAP_FAILED && !(flags & MAP_FIXED))
+	if (p != MAP_FAILED && !fixed)
 		atomic_fetch_add(&mapped, (long long)size);
+	else if (p == MAP_FAILED && fixed && msync(addr, size, MS_ASYNC))
+		atomic_fetch_sub(&mapped, (long long)size);
+	errno = err;
 	return p;
 }
 

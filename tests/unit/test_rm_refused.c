@@ -3,6 +3,8 @@
  * The rm backend where something is missing: which memory it still serves, errno and text of the
  * rest, and that nothing is left.
  */
+#include <sys/mman.h>
+
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
@@ -122,6 +124,57 @@ static void client_made_anew(void)
 	ck_assert_int_eq(resources_fds(), fds);
 }
 
+static int mmaps;
+static void *foreign; /* another thread's page, in a place that the kernel has emptied */
+
+/* Behind the failure: takes the first page between a mapping of the GPU and the rest of its place. */
+static void take_gap(void)
+{
+	unsigned long start, end, before = 0;
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512], prot[8];
+	bool shared = false;
+
+	ck_assert_ptr_nonnull(f);
+	while (!foreign && fgets(line, sizeof(line), f) &&
+	       sscanf(line, "%lx-%lx %7s", &start, &end, prot) == 3) {
+		if (shared && !strcmp(prot, "---p") && start - before == 2 * MIB)
+			foreign = mmap((void *)before, 4096, PROT_READ | PROT_WRITE,
+				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		shared = prot[3] == 's';
+		before = end;
+	}
+	fclose(f);
+}
+
+/* The reservation, then a map of each object: the third fails. */
+static void count_mmaps(void)
+{
+	if (++mmaps < 3)
+		wrap_before("mmap", count_mmaps);
+	else
+		wrap_before("ioctl", take_gap);
+}
+
+/* A driver that fails an mmap() with MAP_FIXED leaves a gap. What another thread maps there stays. */
+static void gap_of_a_failed_map(void)
+{
+	CUdeviceptr p = standin_chunks(0, 0, 4, 2 * MIB, STANDIN_EXPORTABLE);
+	gdr_mh_t mh;
+	void *va;
+
+	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &mh));
+	wrap_reset();
+	wrap_fail("mmap", 3, EAGAIN);
+	wrap_before("mmap", count_mmaps);
+	FAILS(ENOMEM, gdr_map(rm_g, mh, &va, 8 * MIB));
+	wrap_reset();
+	ck_assert(foreign && foreign != MAP_FAILED);
+	ck_assert_int_eq(msync(foreign, 4096, MS_ASYNC), 0); /* ENOMEM: it is not mapped */
+	munmap(foreign, 4096);
+	OK(gdr_unpin_buffer(rm_g, mh));
+}
+
 /* ---- memory of the process ------------------------------------------------ */
 
 static void heap(void)
@@ -176,6 +229,7 @@ static const struct unit_test tests[] = {
 	{ "no pages", no_pages, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
+	{ "the gap of a failed map", gap_of_a_failed_map, "" },
 	{ "pins and the heap", heap, "" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
 };
