@@ -39,7 +39,11 @@ void gdri_fork_release(void);
 int gdri_fork_open(const char *path, int flags);
 /* A child closes fd from now on. 0, or -ENOMEM with its text: then fd is closed. */
 int gdri_fork_own(int fd);
-/* close() of a descriptor of these two calls, unless its number is another file's by now. */
+/*
+ * close() of a descriptor of these two calls, unless its number is another file's by now. A second
+ * open of the same node is the same file here: a program that closes the library's descriptors
+ * loses what gets their numbers.
+ */
 void gdri_fork_close(int fd);
 
 /*
