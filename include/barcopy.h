@@ -59,7 +59,8 @@ typedef enum barcopy_open_flags {
 gdr_t barcopy_open(uint32_t flags);
 
 /**
- * The cause of this thread's last failed call, in words; "" if none has failed. Never NULL.
+ * The cause of this thread's last call, if it failed, in words. After a call that succeeded it is
+ * "" or the cause of something before. Never NULL.
  * @return a string that the library owns, valid until this thread's next call or its end
  */
 const char *barcopy_last_error(void);
