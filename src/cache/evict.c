@@ -4,7 +4,7 @@
 
 #include "core/ctx.h"
 
-enum { LOOKS_WHEN_OVER = 32, MOST_ROUNDS = 256 };
+enum { LOOKS_WHEN_OVER = 32, MOST_ROUNDS = 64 };
 
 bool gdri_may_fit(int device, uint64_t bytes)
 {

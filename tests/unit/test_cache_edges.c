@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/inside.h"
 #include "cache/cache.h"
@@ -1042,7 +1043,7 @@ static void overlaps(void)
 	unsigned int mine = atomic_fetch_add(&unmaps, 1) + 1;
 
 	while (atomic_load(&unmaps) == mine && !atomic_load(&refused))
-		sched_yield();
+		usleep(10);
 }
 
 static void *evicts(void *arg)
@@ -1072,7 +1073,7 @@ static void no_room_beside_evictions(void)
 	OK(gdr_map(g, h[0], &va, 10 * CHUNK));
 	unit_start(2, evicts, NULL, 1);
 	while (atomic_load(&unmaps) < 8)
-		sched_yield();
+		usleep(10);
 	FAILS(ENOMEM, gdr_map(g, h[1], &va, 10 * CHUNK));
 	atomic_store(&refused, true);
 	unit_join();

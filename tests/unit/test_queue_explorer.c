@@ -293,7 +293,7 @@ static void faults(void)
 
 static void ends(void)
 {
-	for (uint64_t seed = 1; seed <= (unit_quick() ? 12 : 60); seed++) {
+	for (uint64_t seed = 1; seed <= (unit_quick() ? 6 : 60); seed++) {
 		memset(&run, 0, sizeof(run));
 		start_over(seed, NONE, 0, LINES, 0);
 		m.lap_mask = 3;
