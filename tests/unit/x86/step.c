@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -88,10 +89,15 @@ static void note(char c)
 		s->text[s->length++] = c;
 }
 
-/* 0F AE /5, /6 and /7 with a register: LFENCE, MFENCE, SFENCE. */
+/*
+ * 0F AE /5, /6 and /7 with a register: LFENCE, MFENCE, SFENCE. Not those of the kernel's vDSO: its
+ * clock has an LFENCE or not, by the machine.
+ */
 static void look_at(const uint8_t *code)
 {
-	if (code[0] != 0x0f || code[1] != 0xae)
+	uintptr_t in_vdso = (uintptr_t)code - getauxval(AT_SYSINFO_EHDR);
+
+	if (code[0] != 0x0f || code[1] != 0xae || in_vdso < 4 * PAGE)
 		return;
 	if (code[2] == 0xe8)
 		note('l');
