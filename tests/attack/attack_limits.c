@@ -303,6 +303,10 @@ static void forks_in_the_middle(void)
 	int children = unit_quick() ? 5 : 60;
 	struct worker w[WORKERS];
 
+	if (!resources_heap()) {
+		SKIP("the allocator of a sanitizer or of valgrind may be locked in a child");
+		return;
+	}
 	arena_open(WORKERS);
 	start_workers(w, WORKERS);
 	for (int i = 0; i < children; i++) {
