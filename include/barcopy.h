@@ -523,10 +523,10 @@ typedef struct barcopy_region {
  * cache, a GPU's memory in use exceeds its allocations by at most the limit, and by the rest of
  * those allocations where regions are smaller: each barcopy_cache_get() that has to pin checks some
  * idle regions and releases those whose memory was freed; barcopy_mem_alloc() does so with all of
- * them before it fails. Idle regions also give way to pins, maps, ranges and memory of the same context that find
- * BAR1 full. Only barcopy_cache_invalidate() before the free returns all memory at once;
- * barcopy_cache_trim() is for a program that does not know which memory is freed but knows when
- * memory is short.
+ * them before it fails. Idle regions also give way to pins, maps, ranges and memory of the same
+ * context that find BAR1 full. Only barcopy_cache_invalidate() before the free returns all memory
+ * at once; barcopy_cache_trim() is for a program that does not know which memory is freed but knows
+ * when memory is short.
  * @param options  NULL: the defaults
  * @param cache    owned by the caller until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.

@@ -129,7 +129,7 @@ struct gdri_cache {
 	 */
 	_Atomic uint64_t reach;
 	_Atomic uint32_t releasing; /* threads that unpin regions outside the lock */
-	/* Those, and the ones that hold an idle region and verify it, by the epoch in which they began */
+	/* Those, and the ones that hold an idle region and verify it, by the epoch of their begin */
 	_Atomic uint32_t outside[2];
 
 	struct {

@@ -286,9 +286,9 @@ void gdri_cache_unlock(struct gdri_cache *cache)
 }
 
 /*
- * An epoch begins when no thread of the one before the last is outside any more, so two epochs on
- * all have come back that were outside at the call. Others may be by then: to wait for a moment
- * without any would be to wait for ever beside threads that evict.
+ * An epoch begins when every thread that went outside before the last one has come back. So two
+ * epochs after the call all have come back that were outside then. Others may be outside by now: a
+ * moment without any need never come beside threads that evict.
  */
 bool gdri_cache_lock_quiet(struct gdri_cache *cache)
 {

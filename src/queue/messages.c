@@ -283,7 +283,8 @@ void gdri_queue_stop(struct gdri_queue *q, uint32_t flags)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
 
-	q->aborted |= flags & BARCOPY_QUEUE_ABORT;
+	if (flags & BARCOPY_QUEUE_ABORT)
+		atomic_store_explicit(&q->aborted, true, memory_order_relaxed);
 	if (q->posts)
 		return stop_posts(q, flags & BARCOPY_QUEUE_ABORT
 					     ? BARCOPY_QUEUE_STOPPED_BIT | BARCOPY_QUEUE_ABORTED_BIT

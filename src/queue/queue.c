@@ -182,7 +182,7 @@ static bool withdraw(struct gdri_queue *q)
 	if (q->posts && gdri_queue_has_kernel(q))
 		return false;
 	set_generation(q, 0);
-	do /* a grid that was just refused, or has ended, is about to leave; a warp's ENDED comes last */
+	do /* a grid just refused, or at its end, is about to leave; a warp's ENDED comes last */
 		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT) &&
 		    !gdri_queue_has_kernel(q))
 			return true;

@@ -68,7 +68,7 @@ struct gdri_queue {
 	uint64_t freed; /* of those, lines that the kernel has taken, as last read */
 	uint64_t send_asked; /* when a wait last asked CUDA, in ns */
 	_Atomic bool stopped; /* the receiver reads it too */
-	bool aborted;
+	_Atomic bool aborted;
 	_Atomic bool sending;
 	bool push; /* a fence sends the lines; false with `direct`, and within a batch */
 

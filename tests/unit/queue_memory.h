@@ -178,7 +178,7 @@ static struct {
 	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
 	struct buffered end[8]; /* ENDED of kernels that followed each other, under way */
 	unsigned int ends, slow; /* of `slow` steps one brings a word of them; 0: none are late */
-	bool surplus; /* the last kernel is refused: it may take the owner's word and give it back */
+	bool surplus; /* the last kernel is refused: it may take the owner's word for a while */
 	unsigned int asks, pause; /* steps of a question to CUDA, of the receiver behind a push */
 } m;
 

@@ -211,7 +211,7 @@ static void many_polls(void)
 		wrong("a wait of 2^32 polls begins anew");
 }
 
-/* Kernels until one is refused; or one, slower or faster than the CPU, that replies while it may. */
+/* Kernels until one is refused; or one, slower or faster than the CPU, that only replies. */
 static void surplus_lane(void)
 {
 	unsigned int data[3] = { 0 };
