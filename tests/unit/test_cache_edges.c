@@ -1010,19 +1010,29 @@ static void destroyed_twice(void)
 
 static atomic_int ended_beside;
 
+static void *locks(void *arg)
+{
+	struct gdri_cache *cache = found(trimmed);
+
+	(void)gdri_cache_lock_quiet(cache);
+	atomic_store((atomic_int *)arg, pthread_mutex_trylock(&cache->lock) == EBUSY);
+	gdri_cache_unlock(cache);
+	return NULL;
+}
+
 /* The other thread looks at the cache again and again, and gives its lock back each time. */
 static void destroyed_here(void)
 {
 	struct gdri_cache *cache = found(trimmed);
 
-	unit_start(1, destroys, &ended_beside, 0);
+	unit_start(1, unit_row ? locks : destroys, &ended_beside, 0);
 	while (!pthread_mutex_trylock(&cache->lock)) {
 		pthread_mutex_unlock(&cache->lock);
 		sched_yield();
 	}
 }
 
-/* A cache ends when a region of it has been unmapped by another call. */
+/* A cache ends, or is locked, when a region of it has been unmapped by another call. */
 static void destroyed_beside_an_unmap(void)
 {
 	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
@@ -1153,7 +1163,7 @@ static const struct unit_test tests[] = {
 	{ "ended in a hit", ended_in_a_hit, DMABUF },
 	{ "destroyed twice", destroyed_twice, DMABUF },
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
-	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF },
+	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
 	{ "no room beside evictions", no_room_beside_evictions, "GDRSIM_BAR1_MIB=32" },
 };
 
