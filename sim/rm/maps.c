@@ -326,7 +326,7 @@ void *rm_node_mmap(int file, int fd, void *addr, size_t len, int prot, int flags
 		rm_vma_cut(addr, len);
 	if (err) {
 		rm_unlock();
-		/* The kernel removes what was there before the driver fails (Linux up to 6.11). */
+		/* The kernel removes what was there before the driver fails (Linux 6.18). */
 		if (flags & MAP_FIXED)
 			libc_calls()->munmap(addr, len);
 		errno = err < 0 ? EIO : err;

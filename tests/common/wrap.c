@@ -182,7 +182,7 @@ PLAIN(int, pthread_atfork, ENOMEM,
 
 int __real_munmap(void *addr, size_t size);
 
-/* Where a driver's mmap fails, Linux up to 6.11 has emptied the place of MAP_FIXED before. */
+/* Where a driver's mmap fails, Linux has emptied the place of MAP_FIXED before (seen on 6.18). */
 WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
 	bool fixed = flags & MAP_FIXED, failed = fails("mmap", ENOMEM);
