@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * compare OLD.so NEW.so [--sim DIR]: the cost of small copies in two builds of the library; with
- * GDRCOPY_STATS=1, of copies that are counted. Both builds run in one process, in turn, on the same
- * memory, since on a GPU two places differ by 10 %. For developers: not installed.
+ * compare OLD.so NEW.so [--sim DIR]: the cost of small copies, and of a get and its put that hit in
+ * the cache, in two builds of the library; with GDRCOPY_STATS=1, of calls that are counted. Both
+ * builds run in one process, in turn, on the same memory, since on a GPU two places differ by 10 %.
+ * For developers: not installed.
  *
  * A figure is that of the fastest twentieth of 1501 rounds, which other programs do not move. In a
  * round each build calls the function for 0.1 ms; the builds take turns to be first.
@@ -30,18 +31,22 @@ enum { ROUNDS = 1501, ROUND_NS = 100000, BUILDS = 2 };
 	X(post_line, barcopy_post_line)            \
 	X(vector_to, barcopy_copyv_to_mapping)     \
 	X(vector_from, barcopy_copyv_from_mapping) \
+	X(cache_create, barcopy_cache_create)      \
+	X(cache_get, barcopy_cache_get)            \
+	X(cache_put, barcopy_cache_put)            \
 	X(last_error, barcopy_last_error)
 
 struct build {
 #define FIELD(field, function) __typeof__(&function) field;
 	CALLS(FIELD)
 	barcopy_mem_t mem;
+	barcopy_cache_t cache[2]; /* by validity */
 };
 
-/* Of a vector: so many pieces of 64 bytes. */
+/* Of a vector: so many pieces of 64 bytes. Of a hit: the validity. */
 static const struct job {
 	const char *name;
-	enum { WRITE, PUT, POST, VECTOR_TO, READ, GET, VECTOR_FROM } call;
+	enum { WRITE, PUT, POST, VECTOR_TO, READ, GET, VECTOR_FROM, HIT } call;
 	size_t size;
 } jobs[] = {
 	{ "write 8 B", WRITE, 8 },
@@ -61,6 +66,8 @@ static const struct job {
 	{ "read 1 KiB", READ, 1024 },
 	{ "read 4 KiB", READ, 4096 },
 	{ "vector from, 16", VECTOR_FROM, 16 },
+	{ "hit", HIT, BARCOPY_CACHE_CHECK_TAG },
+	{ "hit, notified", HIT, BARCOPY_CACHE_NOTIFIED },
 };
 
 /* With memory of its own, or that of `other`. */
@@ -68,6 +75,7 @@ static void load(struct build *b, const char *path, const struct build *other)
 {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	void *fn;
+	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
 	gdr_t g;
 
 #define LOOK_UP(field, function)                 \
@@ -77,10 +85,23 @@ static void load(struct build *b, const char *path, const struct build *other)
 	memcpy(&b->field, &fn, sizeof(fn));
 	CALLS(LOOK_UP)
 	g = b->open(BARCOPY_OPEN_ANY);
+	if (other)
+		b->mem = other->mem;
 	if (!g || (other ? b->map_range(g, other->mem.device_ptr, 65536, 0, &b->mem.cpu_ptr,
 					&b->mem.handle)
 			 : b->alloc(g, 0, 65536, 0, &b->mem)))
 		tool_fail("%s: %s", path, b->last_error());
+	for (; o.validity < ARRAY_SIZE(b->cache); o.validity++)
+		if (b->cache_create(g, &o, &b->cache[o.validity]))
+			tool_fail("%s: %s", path, b->last_error());
+}
+
+static void hit(const struct build *b, barcopy_cache_t cache)
+{
+	barcopy_region_t region;
+
+	if (b->cache_get(cache, b->mem.device_ptr, 8, &region) || b->cache_put(cache, &region))
+		tool_fail("a hit failed: %s", b->last_error());
 }
 
 static void calls(const struct build *b, const struct job *job, size_t count)
@@ -107,6 +128,7 @@ static void calls(const struct build *b, const struct job *job, size_t count)
 		LOOP(READ, b->from(b->mem.handle, host, b->mem.cpu_ptr, job->size));
 		LOOP(GET, b->get(b->mem.handle, b->mem.cpu_ptr, &word));
 		LOOP(VECTOR_FROM, b->vector_from(b->mem.handle, seg, job->size, 0));
+		LOOP(HIT, hit(b, b->cache[job->size]));
 	}
 }
 
