@@ -250,7 +250,7 @@ int barcopy_queue_answer(barcopy_queue_t queue, const uint64_t *calls, const uin
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
 
 /**
- * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop() it drops
+ * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop(queue, 0) it drops
  * replies and waits for the kernel to serve all messages and end; at the deadline it adds
  * BARCOPY_QUEUE_ABORT and waits 100 ms more. gdr_close() stops all queues of its context and gives
  * them together 1 s. Open calls on a queue of posts that nobody answers keep the kernel until the

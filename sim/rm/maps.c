@@ -319,20 +319,19 @@ void *rm_node_mmap(int file, int fd, void *addr, size_t len, int prot, int flags
 {
 	bool mine = !rm->files[file].driver;
 	int err = mine ? rm_fault("MMAP", 0) : 0;
-	void *at;
+	void *at = MAP_FAILED;
 
 	rm_lock();
 	if (flags & MAP_FIXED)
 		rm_vma_cut(addr, len);
-	if (err) {
-		rm_unlock();
-		/* The kernel removes what was there before the driver fails (Linux 6.18). */
-		if (flags & MAP_FIXED)
-			libc_calls()->munmap(addr, len);
-		errno = err < 0 ? EIO : err;
-		return MAP_FAILED;
-	}
-	at = map_locked(file, fd, addr, len, prot, flags, off);
+	errno = err < 0 ? EIO : err;
+	if (!err)
+		at = map_locked(file, fd, addr, len, prot, flags, off);
+	err = errno;
 	rm_unlock();
+	/* The kernel removes what was there before the driver fails (Linux 6.18). */
+	if (at == MAP_FAILED && (flags & MAP_FIXED))
+		libc_calls()->munmap(addr, len);
+	errno = err;
 	return at;
 }

@@ -487,7 +487,8 @@ static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, vo
 
 /*
  * The place of an mmap() that failed: the kernel may have emptied it before, and another thread may
- * have got it since. False: it stays as it is, at worst address space without memory.
+ * have got it since. False: it stays as it is. Where the kernel failed before it emptied the place (too
+ * many maps, mlockall() beyond RLIMIT_MEMLOCK), that is our reservation, which then stays for good.
  */
 static bool take_back(void *at, size_t size)
 {

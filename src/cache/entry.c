@@ -296,6 +296,7 @@ bool gdri_cache_lock_quiet(struct gdri_cache *cache)
 	uint32_t until;
 
 	gdri_cache_lock(cache);
+	releasing |= atomic_load(&cache->releasing); /* what the lock's last holder evicted */
 	until = cache->epoch + 2;
 	while ((int32_t)(until - cache->epoch) > 0) {
 		if (!atomic_load(&cache->outside[~cache->epoch & 1])) {
@@ -391,7 +392,10 @@ int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr
 
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
-	(void)gdri_cache_lock_quiet(cache);
+	gdri_cache_lock(cache);
 	(void)doom_range(cache, addr, end);
+	gdri_cache_unlock(cache);
+	/* Afterwards, so that no thread takes one of them outside once this wait has begun. */
+	(void)gdri_cache_lock_quiet(cache);
 	gdri_cache_unlock(cache);
 }

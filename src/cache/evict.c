@@ -140,7 +140,9 @@ struct visit {
 	gdr_t g; /* its name */
 	int device;
 	uint64_t bytes;
+	bool again; /* what other threads unpinned was not enough before */
 	bool any; /* has given way */
+	bool evicted;
 };
 
 static void visit(struct gdri_slot *slot, void *arg)
@@ -155,8 +157,9 @@ static void visit(struct gdri_slot *slot, void *arg)
 	v->any |= gdri_cache_lock_quiet(cache);
 	if (cache->ctx == v->ctx && !v->bytes)
 		v->any |= sweep_all_locked(cache);
-	else if (cache->ctx == v->ctx && !v->any)
-		v->any = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
+	else if (cache->ctx == v->ctx && !v->evicted && (v->again || !v->any))
+		v->any |= v->evicted =
+			gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
 	gdri_cache_unlock(cache);
 }
 
@@ -166,7 +169,8 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 	struct visit v = { .ctx = ctx,
 			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			   .device = device,
-			   .bytes = bytes };
+			   .bytes = bytes,
+			   .again = *rounds };
 
 	if (gdri_is_short(rc) && ++*rounds < MOST_ROUNDS && gdri_may_fit(device, bytes))
 		gdri_slots_each(&gdri_caches, visit, &v);

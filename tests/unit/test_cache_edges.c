@@ -1069,24 +1069,144 @@ static void *evicts(void *arg)
 	return NULL;
 }
 
-/* A call that finds no room ends, though others evict and fill without end. */
-static void no_room_beside_evictions(void)
+/*
+ * A call that finds no room ends, though others evict and fill without end; and it takes the room of
+ * another cache's idle regions.
+ */
+static void room_beside_evictions(void)
 {
 	CUdeviceptr d = vmm_new(0, 20);
+	barcopy_cache_t idle;
 	gdr_mh_t h[2];
 	void *va;
+	int rc;
 
 	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, PAGE);
+	idle = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	trimmed_range = vmm_new(0, 4);
-	for (int i = 0; i < 2; i++)
-		OK(gdr_pin_buffer_v2(g, d + (unsigned int)i * 10 * CHUNK, 10 * CHUNK, 0, &h[i]));
-	OK(gdr_map(g, h[0], &va, 10 * CHUNK));
+	for (unsigned int i = 0; i < 2; i++)
+		OK(gdr_pin_buffer_v2(g, d + i * 10 * CHUNK, 10 * CHUNK, 0, &h[i]));
+	if (!unit_row)
+		OK(gdr_map(g, h[0], &va, 10 * CHUNK));
+	for (unsigned int i = 0; unit_row && i < 6; i++)
+		get_and_put(idle, d + i * CHUNK);
 	unit_start(2, evicts, NULL, 1);
 	while (atomic_load(&unmaps) < 8)
 		usleep(10);
-	FAILS(ENOMEM, gdr_map(g, h[1], &va, 10 * CHUNK));
+	rc = gdr_map(g, h[1], &va, 10 * CHUNK);
 	atomic_store(&refused, true);
 	unit_join();
+	ck_assert_int_eq(rc, unit_row ? 0 : ENOMEM);
+	ck_assert_int_eq(!!cache_stats(idle).evictions, unit_row);
+}
+
+static uint32_t epoch_before;
+
+/* Until another thread waits for those that unpin. */
+static void until_quiet_waits(void)
+{
+	struct gdri_cache *cache = found(trimmed);
+	bool waiting = false;
+
+	while (!waiting) {
+		usleep(10);
+		pthread_mutex_lock(&cache->lock);
+		waiting = cache->epoch != epoch_before;
+		pthread_mutex_unlock(&cache->lock);
+	}
+}
+
+static void *maps(void *arg)
+{
+	gdr_mh_t h;
+	void *va;
+
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	OK(gdr_pin_buffer_v2(g, trimmed_range, 8 * CHUNK, 0, &h));
+	OK(gdr_map(g, h, &va, 8 * CHUNK));
+	return arg;
+}
+
+/* Inside the holder's pin: another thread's map is short, and waits for the lock. */
+static void map_waits(void)
+{
+	struct gdri_cache *cache = found(trimmed);
+
+	if (!pthread_mutex_trylock(&cache->lock)) { /* not the pin yet */
+		pthread_mutex_unlock(&cache->lock);
+		wrap_before("ioctl", map_waits);
+		return;
+	}
+	epoch_before = cache->epoch;
+	unit_start(1, maps, NULL, 0);
+	unit_wait_asleep();
+	wrap_before("munmap", until_quiet_waits);
+}
+
+/* What the holder of the lock evicts meanwhile is room for a call that waits for the lock. */
+static void room_of_a_holder(void)
+{
+	CUdeviceptr d = vmm_new(0, 10);
+	barcopy_region_t r;
+
+	trimmed_range = vmm_new(0, 8);
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 10 * CHUNK);
+	OK(barcopy_cache_get(trimmed, d, 10 * CHUNK, &r));
+	OK(barcopy_cache_put(trimmed, &r));
+	wrap_reset();
+	wrap_before("ioctl", map_waits);
+	OK(barcopy_cache_get(trimmed, vmm_new(0, 1), 8, &r));
+	unit_join();
+}
+
+static atomic_uint may_unmap;
+static atomic_bool forgotten, trimmed_all;
+
+static void unmap_waits(void)
+{
+	unsigned int mine = atomic_fetch_add(&unmaps, 1);
+
+	while (atomic_load(&may_unmap) <= mine)
+		usleep(10);
+}
+
+/* The first evicts the older region, the second forgets the newer one, which the third evicts. */
+static void *trims_or_forgets(void *arg)
+{
+	while ((uintptr_t)arg && !atomic_load(&unmaps))
+		usleep(10);
+	wrap_reset();
+	if ((uintptr_t)arg == 1) {
+		gdri_cache_forget(found(trimmed), trimmed_range, trimmed_range + CHUNK);
+		arg = atomic_load(&unmaps) > atomic_load(&may_unmap) ? arg : NULL;
+		atomic_store(&forgotten, true);
+		return arg;
+	}
+	if (arg)
+		until_quiet_waits();
+	wrap_before("munmap", unmap_waits);
+	OK(barcopy_cache_trim(trimmed, arg ? 0 : CHUNK));
+	if (arg)
+		atomic_store(&trimmed_all, true);
+	return NULL;
+}
+
+/* What is forgotten is unpinned, by whichever thread. */
+static void forgotten_is_unpinned(void)
+{
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	get_and_put(trimmed, vmm_new(0, 1));
+	trimmed_range = vmm_new(0, 1);
+	get_and_put(trimmed, trimmed_range);
+	epoch_before = found(trimmed)->epoch;
+	unit_start(3, trims_or_forgets, NULL, 1);
+	while (atomic_load(&unmaps) < 2 && !atomic_load(&trimmed_all))
+		usleep(10);
+	atomic_store(&may_unmap, 1);
+	for (int i = 0; i < 1000 && !atomic_load(&forgotten); i++)
+		usleep(100); /* a call that waits for the second unmap needs more than the first */
+	atomic_store(&may_unmap, 2);
+	ck_assert_msg(!unit_join(), "forgotten while another thread unpins it");
 }
 
 static struct gdri_cache *found_before;
@@ -1164,7 +1284,9 @@ static const struct unit_test tests[] = {
 	{ "destroyed twice", destroyed_twice, DMABUF },
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
-	{ "no room beside evictions", no_room_beside_evictions, "GDRSIM_BAR1_MIB=32" },
+	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 2 },
+	{ "room of the lock's holder", room_of_a_holder, "GDRSIM_BAR1_MIB=32" },
+	{ "forgotten is unpinned", forgotten_is_unpinned, DMABUF },
 };
 
 UNIT_MAIN("registration cache: edges", tests, unit_before = start, unit_after = end)
