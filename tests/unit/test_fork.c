@@ -290,7 +290,7 @@ static int uses_tables(void *arg)
 	return gdr_close(own) ? 2 : 0;
 }
 
-/* Each table's lock is held at the fork, and locks of objects in free slots. */
+/* Each table's lock is held at the fork, and locks of objects in free slots, one of which is in use. */
 static void tables(void)
 {
 	struct gdri_slots *const all[] = { &gdri_handles, &gdri_caches, &gdri_entries };
@@ -315,7 +315,11 @@ static void tables(void)
 		pthread_mutex_lock(&all[i]->lock);
 	pthread_mutex_lock(&handle->lock);
 	pthread_mutex_lock(&cache->lock);
+	for (int i = 0; i < 2; i++)
+		atomic_fetch_add(&cache->outside[i], 1); /* a late put */
 	ck_assert_int_eq(unit_in_child(with_alarm, &run), 0);
+	for (int i = 0; i < 2; i++)
+		atomic_fetch_sub(&cache->outside[i], 1);
 	pthread_mutex_unlock(&cache->lock);
 	pthread_mutex_unlock(&handle->lock);
 	for (size_t i = 0; i < COUNT(all); i++)
