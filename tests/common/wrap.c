@@ -39,6 +39,7 @@ static _Thread_local struct {
 	const char *failed;
 	const char *deny_library, *deny_symbol;
 	const char *path, *instead;
+	int ignored; /* flag of mmap */
 	off_t lseek_size;
 } w;
 
@@ -66,6 +67,11 @@ void wrap_fail(const char *name, unsigned long nth, int err)
 	w.rules[w.n_rules].every = !nth;
 	w.rules[w.n_rules].err = err;
 	w.n_rules++;
+}
+
+void wrap_mmap_ignores(int flag)
+{
+	w.ignored = flag;
 }
 
 void wrap_before(const char *name, void (*fn)(void))
@@ -186,7 +192,7 @@ int __real_munmap(void *addr, size_t size);
 WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
 	bool fixed = flags & MAP_FIXED, failed = fails("mmap", ENOMEM);
-	void *p = failed ? MAP_FAILED : __real_mmap(addr, size, prot, flags, fd, offset);
+	void *p = failed ? MAP_FAILED : __real_mmap(addr, size, prot, flags & ~w.ignored, fd, offset);
 	int err = errno;
 
 	if (failed && fixed)

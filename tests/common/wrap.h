@@ -34,6 +34,9 @@ void wrap_clock(time_t second);
 /* What lseek answers, -1 for the truth. */
 void wrap_lseek_size(off_t size);
 
+/* mmap ignores that flag, as a kernel does that does not know it. */
+void wrap_mmap_ignores(int flag);
+
 /* Before the next call of that name, once: fn, which may wait for another thread. */
 void wrap_before(const char *name, void (*fn)(void));
 
