@@ -147,6 +147,7 @@ static void put_line(char *ring, unsigned int line)
 /* Time that passes by nanosleep(), which a wait for kernels calls, and by `tick` at each reading. */
 static _Atomic uint64_t virtual_ns, tick;
 static char *late; /* a ring, whose first line comes when its receiver's millisecond is over */
+static char *begins; /* the word of kernels that have begun, one when five seconds are over */
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -157,6 +158,8 @@ int clock_gettime(clockid_t id, struct timespec *t)
 	virtual_ns += tick;
 	if (late && now >= SECOND + MILLISECOND)
 		put_line(late, 0);
+	if (begins && now >= 6 * SECOND)
+		gdri_store64(begins, 1);
 	t->tv_sec = (time_t)(now / SECOND);
 	t->tv_nsec = (long)(now % SECOND);
 	return 0;
@@ -381,6 +384,26 @@ static enum barcopy_queue_phase phase_of(barcopy_queue_t q, bool refused)
 	OK(barcopy_queue_get_state(q, &state));
 	ck_assert_uint_eq(state.refused, refused);
 	return (enum barcopy_queue_phase)state.phase;
+}
+
+/* What the call has waited for a kernel that had the queue and had not begun is of its limit. */
+static void begins_late(void)
+{
+	barcopy_queue_t q = new_queue(16);
+	char *owner = find(q)->control + BARCOPY_QUEUE_OWNER_AT;
+
+	OK(barcopy_queue_stop(q, 0));
+	gdri_store64(owner, 1);
+	begins = find(q)->state + BARCOPY_QUEUE_BEGUN_AT;
+	virtual_ns = SECOND;
+	tick = 100 * MILLISECOND;
+	FAILS(ETIMEDOUT, barcopy_queue_destroy(q, 10 * SECOND));
+	ck_assert_uint_ge(virtual_ns, 11 * SECOND);
+	ck_assert_uint_le(virtual_ns, 12 * SECOND);
+	virtual_ns = tick = 0;
+	gdri_store64(begins, 0);
+	gdri_store64(owner, 0);
+	OK(barcopy_queue_destroy(q, 0));
 }
 
 static void hangs(void)
@@ -932,6 +955,7 @@ static const struct unit_test tests[] = {
 	{ "a second sender", second_sender, NULL },
 	{ "arguments", arguments, NULL },
 	{ "kernels that hang", hangs, NULL },
+	{ "a kernel that begins late", begins_late, NULL },
 	{ "a kernel that returned without end", returned_without_end, NULL },
 	{ "an abort", aborted, NULL },
 	{ "replies that are dropped", replies_dropped, NULL },
