@@ -7,6 +7,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+for tool in xz python3; do
+	command -v $tool >/dev/null || { echo "dist: no $tool here (package xz-utils, python3)" >&2; exit 77; }
+done
 dir=$O/dist
 name=barcopy-$VERSION
 mkdir -p "$dir"

@@ -102,7 +102,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(cmakedir)/barcopy-config,.cmake -version.cmake)
 	rm -f $(addprefix $(DESTDIR)$(docdir)/,$(DOC_FILES))
 	rm -f $(addprefix $(DESTDIR)$(examplesdir)/,$(notdir $(EXAMPLE_FILES)))
-	for d in $(cmakedir) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
+	for d in $(cmakedir) $(patsubst %/,%,$(dir $(cmakedir))) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
 		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(TOOLS)))
 	for p in $(MAN_PAGES) $(TOOL_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
@@ -110,7 +110,7 @@ uninstall:
 
 # ---- driver and Python module ----
 
-.PHONY: install-driver install-boot drv_install uninstall-driver install-python
+.PHONY: install-driver install-boot drv_install uninstall-driver install-python uninstall-python
 
 # The files that load the module and set its node's mode.
 install-boot:
@@ -161,6 +161,9 @@ install-python:
 	$(PYTHON) python/backend.py metadata >$(PYTHON_INFO)/METADATA
 	echo $(PYTHON_INSTALLER) >$(PYTHON_INFO)/INSTALLER
 	chmod 644 $(PYTHON_INFO)/*
+
+uninstall-python:
+	rm -rf $(DESTDIR)$(pythondir)/barcopy $(PYTHON_INFO)
 
 # ---- names that recipes for GDRCopy use ----
 

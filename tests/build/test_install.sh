@@ -107,9 +107,9 @@ printf '#include <gdrconfig.h>\n#include <gdrapi.h>\n#if !defined(GDRAPI_X86) &&
 	gcc -I"$dest/opt/x/include" -Wall -Werror -fsyntax-only -x c -
 ok "gdrconfig.h"
 
-into uninstall libdir=/opt/x/lib64
-test -z "$(tree "$dest")"
-ok "make uninstall leaves nothing"
+into uninstall libdir=/opt/x/lib64 && into install-python && find "$dest" -name '*.dist-info' | grep -q . &&
+	into uninstall-python && test -z "$(tree "$dest")"
+ok "make uninstall and uninstall-python leave nothing"
 before_driver=$(tree "$dest")
 into install-driver && mkdir -p "$dest/lib/modules/6.1/updates" "$dest/lib/modules/6.1/kernel" &&
 	: >"$dest/lib/modules/6.1/updates/gdrdrv.ko" && : >"$dest/lib/modules/6.1/kernel/other.ko" &&
