@@ -102,8 +102,8 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(cmakedir)/barcopy-config,.cmake -version.cmake)
 	rm -f $(addprefix $(DESTDIR)$(docdir)/,$(DOC_FILES))
 	rm -f $(addprefix $(DESTDIR)$(examplesdir)/,$(notdir $(EXAMPLE_FILES)))
-	for d in $(cmakedir) $(patsubst %/,%,$(dir $(cmakedir))) $(examplesdir) $(docdir)/docs/results $(docdir)/docs $(docdir)/packaging/container \
-		$(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
+	for d in $(cmakedir) $(patsubst %/,%,$(dir $(cmakedir))) $(examplesdir) $(docdir)/docs/results \
+		$(docdir)/docs $(docdir)/packaging/container $(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
 	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(TOOLS)))
 	for p in $(MAN_PAGES) $(TOOL_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
