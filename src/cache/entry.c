@@ -112,13 +112,6 @@ bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t si
 					     (last == first ? 0 : whole(e, last));
 }
 
-struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, size_t size)
-{
-	struct gdri_entry *e = gdri_cache_hit_at(cache, addr, addr, size);
-
-	return e ? e : gdri_cache_hit_at(cache, addr + size - 1, addr, size);
-}
-
 /* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
 static void contest_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 				struct gdri_entry *former, uint64_t at)

@@ -7,6 +7,13 @@
 /* How many idle regions, and parts of them, a miss verifies: stale ones hold freed memory. */
 enum { LOOKS = 4, LOOK_PARTS = 16 };
 
+struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, size_t size)
+{
+	struct gdri_entry *e = gdri_cache_hit_at(cache, addr, addr, size);
+
+	return e ? e : gdri_cache_hit_at(cache, addr + size - 1, addr, size);
+}
+
 /* The entry whose region has the range, used; or NULL. Kills stale ones. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
