@@ -325,6 +325,21 @@ static void just_whole_max(void)
 	ck_assert_uint_eq(pinned(), pins);
 }
 
+/* The page in the middle of a range and one at its end may have another region: the other end hits. */
+static void hit_at_an_end(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr d = vmm_new(0, 1);
+	struct gdri_entry *e;
+
+	get_and_put(cache, d);
+	gdri_pages_erase(&found(cache)->pages, d + (unit_row ? 0 : 2 * PAGE),
+			 d + (unit_row ? 3 * PAGE : CHUNK), gdri_pages_find(&found(cache)->pages, d));
+	e = gdri_cache_hit(found(cache), d + PAGE, 3 * PAGE); /* else the lock would be taken */
+	ck_assert_ptr_nonnull(e);
+	OK(gdri_cache_unuse(found(cache), e));
+}
+
 /* What a miss pins beside others: a neighbour's page, or as many as it overlaps; by pages. */
 static void widened(void)
 {
@@ -1257,6 +1272,7 @@ static const struct unit_test tests[] = {
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "looks while over the limit", looks_when_over, "GDRSIM_DEVICES=2" },
+	{ "a hit at an end", hit_at_an_end, DMABUF, .rows = 2 },
 	{ "just whole_max", just_whole_max, DMABUF },
 	{ "widened", widened, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
