@@ -290,7 +290,7 @@ static int uses_tables(void *arg)
 	return gdr_close(own) ? 2 : 0;
 }
 
-/* Each table's lock is held at the fork, and locks of objects in free slots, one of which is in use. */
+/* At the fork each table's lock is held, and locks of objects in free slots, where a late put may be. */
 static void tables(void)
 {
 	struct gdri_slots *const all[] = { &gdri_handles, &gdri_caches, &gdri_entries };
