@@ -38,10 +38,10 @@
 	       sizeof(((T *)0)->PICK(ours, theirs)));
 #define N(ours, theirs) printf("%s=%#x\n", #theirs, (unsigned int)PICK(ours, theirs))
 
-#define ALLOC(ours, answer)                                                                \
-	S("NVOS64", ours, NVOS64_PARAMETERS, int first = 0;                                \
+#define ALLOC(answer)                                                                      \
+	S("NVOS21", struct rm_alloc, NVOS21_PARAMETERS, int first = 0;                     \
 	  F(client, hRoot) F(parent, hObjectParent) F(object, hObjectNew) F(class, hClass) \
-		  F(params, pAllocParms) F(rights, pRightsRequested) F(answer, status))
+		  F(params, pAllocParms) F(answer, status))
 #define EXPORT(ours)                                                                               \
 	S("EXPORT_TO_DMABUF_FD", ours, nv_ioctl_export_to_dma_buf_fd_t, int first = 0;             \
 	  F(fd, fd) F(client, hClient) F(total, totalObjects) F(count, numObjects) F(index, index) \
@@ -92,13 +92,12 @@ static void structures(void)
 	  F(client, hClient) F(device, hDevice) F(object, hMemory) F(address, pLinearAddress)
 		  F(status, status) F(flags, flags));
 #ifdef THEIRS
-	ALLOC(, status);
+	ALLOC(status);
 	EXPORT();
 	EXPORT_INFO();
 #else
-	ALLOC(struct rm_alloc, status);
-	ALLOC(struct rm_alloc_515, status_515);
-	ALLOC(struct rm_alloc_515, status_525);
+	ALLOC(status_515);
+	ALLOC(status_535);
 	EXPORT(struct rm_export_515);
 	EXPORT(struct rm_export_570);
 	EXPORT_INFO(struct rm_export_info);

@@ -9,7 +9,7 @@
  * kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
  * Compared with the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): all of them have
- * these declarations, except for RM_ALLOC before 535 and before 525, and two layouts each of
+ * these declarations, except for the place of RM_ALLOC's status, and two layouts each of
  * EXPORT_TO_DMABUF_FD and GET_EXPORT_OBJECT_INFO.
  */
 #ifndef GDRI_ABI_RM_H
@@ -29,7 +29,6 @@
 /* Major versions of the driver from which on something holds. */
 enum {
 	RM_FIRST_WITH_EXPORT = 515, /* EXPORT_TO_DMABUF_FD */
-	RM_FIRST_WITH_LONG_ALLOC = 535, /* struct rm_alloc; before it, struct rm_alloc_515 */
 	RM_FIRST_WITH_GPU_INSTANCE =
 		545, /* struct rm_export_info; before it, struct rm_export_info_515 */
 	RM_FIRST_WITH_NORMAL_BAR1 = 590 /* arm64: BAR1 is mapped Normal non-cached, Device before */
@@ -84,32 +83,20 @@ struct rm_register_fd {
 
 enum { RM_CLASS_CLIENT = 0x41, RM_CLASS_DEVICE = 0x80, RM_CLASS_SUBDEVICE = 0x2080 };
 
-/* NVOS64, from 535 on. */
+/*
+ * NVOS21, 32 bytes in every release. Before 535 the status is the first of the last two words, and
+ * the second is padding. From 535 on the first is the size of the parameters, where 0 stands for
+ * that of the class, and the second is the status. With 0 in both before the call, the status is
+ * the word that is not 0 after it, and RM_OK if both are.
+ */
 struct rm_alloc {
 	rm_handle client, parent, object; /* object: 0, and out */
 	uint32_t class;
 	uint64_t params;
-	uint64_t rights;
-	uint32_t params_size;
-	uint32_t flags;
-	uint32_t status; /* out */
+	uint32_t status_515; /* 0, and out */
+	uint32_t status_535; /* 0, and out */
 };
 #define RM_IOC_ALLOC RM_IOC(0x2b, sizeof(struct rm_alloc))
-
-/*
- * NVOS64 before 535, one size in two layouts: in 515 and 520 the last two words are the status and
- * a hole, in 525 and 530 flags and the status. If both are zero before the call, the one that is
- * not zero after it is the status.
- */
-struct rm_alloc_515 {
-	rm_handle client, parent, object;
-	uint32_t class;
-	uint64_t params;
-	uint64_t rights;
-	uint32_t status_515;
-	uint32_t status_525;
-};
-#define RM_IOC_ALLOC_515 RM_IOC(0x2b, sizeof(struct rm_alloc_515))
 
 /* The parameters of RM_CLASS_DEVICE: NV0080_ALLOC_PARAMETERS. */
 struct rm_device_params {
@@ -256,8 +243,7 @@ struct rm_export_570 {
 };
 
 _Static_assert(sizeof(struct rm_card_info) == 72, "nv_ioctl_card_info_t");
-_Static_assert(sizeof(struct rm_alloc) == 48, "NVOS64_PARAMETERS");
-_Static_assert(sizeof(struct rm_alloc_515) == 40, "NVOS64_PARAMETERS before 535");
+_Static_assert(sizeof(struct rm_alloc) == 32, "NVOS21_PARAMETERS");
 _Static_assert(sizeof(struct rm_device_params) == 56, "NV0080_ALLOC_PARAMETERS");
 _Static_assert(sizeof(struct rm_free) == 16, "NVOS00_PARAMETERS");
 _Static_assert(sizeof(struct rm_dup) == 28, "NVOS55_PARAMETERS");

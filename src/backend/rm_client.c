@@ -142,26 +142,19 @@ int gdri_rm_check(void)
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-/* Makes an object below parent. A driver of unknown version is taken for a new one. */
+/* Makes an object below parent; params are the class's, or NULL. */
 static int alloc(const struct session *s, rm_handle parent, uint32_t class, void *params,
-		 size_t size, const char *what, rm_handle *object)
+		 const char *what, rm_handle *object)
 {
-	unsigned int major = gdri_rm_driver_major();
-	bool old = major && major < RM_FIRST_WITH_LONG_ALLOC;
-	union { /* the same up to the end of `rights` */
-		struct rm_alloc now;
-		struct rm_alloc_515 old;
-	} arg = { .now = { .client = s->client,
-			   .parent = parent,
-			   .class = class,
-			   .params = (uintptr_t)params,
-			   .params_size = old ? 0 : (uint32_t)size } };
-	int rc = call(s->ctl, old ? RM_IOC_ALLOC_515 : RM_IOC_ALLOC, &arg,
-		      old ? &arg.old.status_515 : &arg.now.status, what);
+	struct rm_alloc arg = { .client = s->client,
+				.parent = parent,
+				.class = class,
+				.params = (uintptr_t)params };
+	int rc = call(s->ctl, RM_IOC_ALLOC, &arg, &arg.status_515, what);
 
-	if (!rc && old && arg.old.status_525)
-		rc = fail_status(arg.old.status_525, what);
-	*object = arg.now.object;
+	if (!rc && arg.status_535)
+		rc = fail_status(arg.status_535, what);
+	*object = arg.object;
 	return rc;
 }
 
@@ -180,7 +173,7 @@ static int session_open(struct session *s)
 	if (rc)
 		return rc;
 	read_driver_major();
-	rc = alloc(s, 0, RM_CLASS_CLIENT, NULL, 0, "RM_ALLOC of a client", &s->client);
+	rc = alloc(s, 0, RM_CLASS_CLIENT, NULL, "RM_ALLOC of a client", &s->client);
 	if (rc)
 		session_close(s);
 	return rc;
@@ -198,8 +191,7 @@ static int alloc_device(const struct session *s, uint32_t gpu_id, struct rm_gpu_
 	if (rc)
 		return rc;
 	params.instance = info->device_instance;
-	return alloc(s, s->client, RM_CLASS_DEVICE, &params, sizeof(params), "RM_ALLOC of a device",
-		     device);
+	return alloc(s, s->client, RM_CLASS_DEVICE, &params, "RM_ALLOC of a device", device);
 }
 
 static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_CARDS])
@@ -221,8 +213,8 @@ static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 	int rc = alloc_device(s, card->gpu_id, &info, &device);
 
 	if (!rc)
-		rc = alloc(s, device, RM_CLASS_SUBDEVICE, &params, sizeof(params),
-			   "RM_ALLOC of a subdevice", &subdevice);
+		rc = alloc(s, device, RM_CLASS_SUBDEVICE, &params, "RM_ALLOC of a subdevice",
+			   &subdevice);
 	if (!rc)
 		rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list),
 			     "GPU_GET_INFO");
