@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/process.h"
 #include "cuda/watch.h"
@@ -11,57 +13,75 @@
 #include "backend/rm_trial.h"
 
 #if GDRI_RM
-/* Lines of rm=on or rm=off, blanks, '#' comments. No file: allowed; any other fault forbids rm. */
+/*
+ * A regular file of at most 64 KiB, whose lines are rm=on, rm=off, blank, or '#' and a comment.
+ * Without the file rm is on. Anything else turns rm off, since it may be meant to say so.
+ */
 #define POLICY_FILE "/etc/barcopy/policy"
+enum { POLICY_BYTES = 64 << 10 };
 
 GDRI_MUTEX(policy_lock); /* guards the next two */
-static enum { UNREAD, ALLOWED, FORBIDDEN, MALFORMED, UNREADABLE } policy;
-static int policy_errno; /* UNREADABLE */
+static bool policy_read; /* once: a later change has no effect */
+static const char *policy_says; /* NULL: rm is on */
 
-static int parse(FILE *f)
+/* Returns NULL if the text allows rm, or what it says instead. */
+static const char *parse(char *text, size_t size)
 {
-	char *line = NULL, word[8], more[2];
-	int words, found = ALLOWED;
-	size_t room = 0;
-	ssize_t n;
+	char *line, word[8], more[2];
 
-	errno = 0;
-	while (found != MALFORMED && (n = getline(&line, &room, f)) >= 0) {
-		bool whole = !memchr(line, '\0', (size_t)n); /* nothing that sscanf() skips */
+	if (size > POLICY_BYTES || memchr(text, '\0', size))
+		return "is longer than 64 KiB, or no text";
+	text[size] = '\0';
+	while ((line = strsep(&text, "\n"))) {
+		int words;
 
 		line[strcspn(line, "#")] = '\0';
 		words = sscanf(line, "%7s %1s", word, more);
-		if (!whole || words == 2 ||
-		    (words == 1 && strcmp(word, "rm=on") != 0 && strcmp(word, "rm=off") != 0))
-			found = MALFORMED;
-		else if (words == 1 && strcmp(word, "rm=off") == 0)
-			found = FORBIDDEN;
+		if (words == 1 && strcmp(word, "rm=off") == 0)
+			return "says rm=off";
+		if (words == 2 || (words == 1 && strcmp(word, "rm=on") != 0))
+			return "has a line that is not rm=on, rm=off or a comment";
 	}
-	policy_errno = errno;
-	free(line);
-	if (found == MALFORMED || feof(f))
-		return found;
-	return gdri_is_short(-policy_errno) ? UNREAD : UNREADABLE;
+	return NULL;
 }
 
-/* Reads the file once; after a shortage, which says nothing, again. */
-static void read_policy_locked(void)
+/* As parse(); reads into text, which has room for one byte more than a policy may have. */
+static const char *read_text(int fd, char *text)
 {
-	FILE *f = fopen(POLICY_FILE, "re");
-	int fd;
+	size_t size = 0;
+	struct stat st;
+	ssize_t n;
 
-	policy_errno = errno;
-	if (!f && policy_errno == ENOENT) { /* a link to no file is ELOOP */
-		fd = gdri_fork_open(POLICY_FILE, O_RDONLY | O_NOFOLLOW);
-		policy_errno = errno;
-		gdri_fork_close(fd);
-	}
-	if (f) {
-		policy = parse(f);
-		fclose(f);
-	} else if (!gdri_is_short(-policy_errno)) {
-		policy = policy_errno == ENOENT ? ALLOWED : UNREADABLE;
-	}
+	if (!fstat(fd, &st) && !S_ISREG(st.st_mode))
+		return "is not a regular file";
+	do {
+		n = read(fd, text + size, POLICY_BYTES + 1 - size);
+		size += n > 0 ? (size_t)n : 0;
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	return n < 0 ? "cannot be read" : parse(text, size);
+}
+
+/* O_NONBLOCK: the open of a FIFO would wait for its writer. */
+static int read_policy_locked(void)
+{
+	const int flags = O_RDONLY | O_NONBLOCK;
+	char *text = malloc(POLICY_BYTES + 1);
+	int fd, err;
+
+	if (!text)
+		return gdri_fail(ENOMEM, "no memory for " POLICY_FILE);
+	fd = gdri_fork_open(POLICY_FILE, flags);
+	if (fd < 0 && errno == ENOENT) /* ELOOP, if it is a link to nothing */
+		fd = gdri_fork_open(POLICY_FILE, flags | O_NOFOLLOW);
+	err = errno;
+	if (fd >= 0)
+		policy_says = read_text(fd, text);
+	else
+		policy_says = err == ENOENT ? NULL : "cannot be opened";
+	policy_read = fd >= 0 || !gdri_is_short(-err);
+	gdri_fork_close(fd);
+	free(text);
+	return policy_read ? 0 : gdri_fail(err, POLICY_FILE ": %s", strerror(err));
 }
 
 static int check_policy(void)
@@ -69,18 +89,10 @@ static int check_policy(void)
 	int rc = 0;
 
 	pthread_mutex_lock(&policy_lock);
-	if (policy == UNREAD)
-		read_policy_locked();
-	if (policy == UNREAD)
-		rc = gdri_fail(policy_errno, POLICY_FILE ": %s", strerror(policy_errno));
-	else if (policy == FORBIDDEN)
-		rc = gdri_fail(EACCES, POLICY_FILE " says rm=off");
-	else if (policy == MALFORMED)
-		rc = gdri_fail(EACCES, "a line of " POLICY_FILE
-				       " is not rm=on, rm=off or a comment: rm is off");
-	else if (policy == UNREADABLE)
-		rc = gdri_fail(EACCES, POLICY_FILE " cannot be read (%s): rm is off",
-			       strerror(policy_errno));
+	if (!policy_read)
+		rc = read_policy_locked();
+	if (!rc && policy_says)
+		rc = gdri_fail(EACCES, POLICY_FILE " %s: rm is off", policy_says);
 	pthread_mutex_unlock(&policy_lock);
 	return rc;
 }

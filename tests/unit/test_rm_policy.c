@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 /* /etc/barcopy/policy: it decides on rm, whatever the environment says, and is read once. */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "rm_sim.h"
 
-/* As the text: it cannot be opened; it links to no file; it comes late; "/...": that is read instead. */
-enum { CANNOT = 'C', LINK = 'L', MEANWHILE = 'M' };
+/* As the text: it cannot be opened; it is a FIFO; it links to no file; it comes late; "/...": that is read instead. */
+enum { CANNOT = 'C', FIFO = 'F', LINK = 'L', MEANWHILE = 'M' };
+
+enum { LONGEST = 64 << 10 };
+static char long_comment[LONGEST + 1]; /* "####..." */
 
 #define X16	"################"
 #define COMMENT X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 "###############"
@@ -37,10 +41,14 @@ static const struct {
 	{ "\0rm=off", "rm is off", 7 },
 	{ "rm=on\0rm=off", "rm is off", 12 },
 	{ (const char[8]){ 0 }, "rm is off", 8 },
-	{ "/tmp", "/etc/barcopy/policy cannot be read (Is a directory): rm is off" },
-	{ "Cannot", "/etc/barcopy/policy cannot be read (Permission denied): rm is off" },
-	{ "Link", "/etc/barcopy/policy cannot be read (Too many levels of symbolic links): rm" },
-	{ "Meanwhile", NULL },
+	{ "/tmp", "/etc/barcopy/policy is not a regular file: rm is off" },
+	{ "/dev/zero", "/etc/barcopy/policy is not a regular file: rm is off" },
+	{ "Fifo", "/etc/barcopy/policy is not a regular file: rm is off" },
+	{ "Cannot", "/etc/barcopy/policy cannot be opened: rm is off" },
+	{ "Link", "/etc/barcopy/policy cannot be opened: rm is off" },
+	{ "Meanwhile", "a line that is not rm=on" },
+	{ long_comment, NULL, LONGEST },
+	{ long_comment, "is longer than 64 KiB", LONGEST + 1 },
 };
 
 static void write_file(const char *name, const char *text, size_t size)
@@ -56,6 +64,7 @@ static void begin(void)
 {
 	unit_temp_dir(dir);
 	snprintf(path, sizeof(path), "%s/policy", dir);
+	memset(long_comment, '#', sizeof(long_comment));
 	standin_start();
 }
 
@@ -63,16 +72,17 @@ static void begin(void)
 static void set_policy(const char *text, size_t size)
 {
 	wrap_reset();
+	unlink(path);
 	if (text && *text == CANNOT)
-		wrap_fail("fopen", 1, EACCES);
+		wrap_fail("open", 1, EACCES);
+	else if (text && *text == FIFO)
+		ck_assert_int_eq(mkfifo(path, 0600), 0);
 	else if (text && *text == LINK)
 		ck_assert_int_eq(symlink("nothing", path), 0);
 	else if (text && *text != '/')
 		write_file(path, text, size ? size : strlen(text));
-	else
-		unlink(path);
 	if (text && *text == MEANWHILE)
-		wrap_fail("fopen", 1, ENOENT);
+		wrap_fail("open", 1, ENOENT);
 	wrap_instead("/etc/barcopy/policy", text && *text == '/' ? text : path);
 }
 
@@ -103,7 +113,7 @@ static void no_descriptor(void)
 {
 	begin();
 	set_policy("rm=on\n", 0);
-	wrap_fail("fopen", 1, EMFILE);
+	wrap_fail("open", 1, EMFILE);
 	setenv("GDRCOPY_BACKEND", "rm", 1);
 	FAILS_WITH(EMFILE, "/etc/barcopy/policy: ", ERRNO_OF(gdr_open()));
 	OK(ERRNO_OF(gdr_open()));
