@@ -27,8 +27,8 @@ compare() { # compare TAG
 	${CC:-cc} -w -DTHEIRS "${headers[@]/#/-I$dir/tag/}" -o "$dir/theirs" "$top/dev/rm_abi.c"
 	[ -x "$dir/theirs" ] || { echo "DIFFERENT: its headers do not compile with dev/rm_abi.c"; return; }
 	"$dir/theirs" | sort >"$dir/lines"
-	grep -E '^(NVOS21|EXPORT_TO_DMABUF_FD|GET_EXPORT_OBJECT_INFO)=' "$dir/lines" |
-		sed -E 's/:.*,([0-9]+)\+[0-9]+$/:..\1/' | tr '\n' ' '
+	grep -E '^(NVOS21|EXPORT_TO_DMABUF_FD|GET_EXPORT_OBJECT_INFO|GPU_GET_INFO_V2)=' "$dir/lines" |
+		sed -E 's/:.*,([0-9]+)\+[0-9]+$/:..\1/; s/:0.4,4$//' | tr '\n' ' '
 	comm -23 "$dir/lines" "$dir/declared" | sed 's/^/DIFFERENT: /' | tr '\n' ' '
 }
 

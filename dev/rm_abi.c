@@ -54,6 +54,9 @@
 
 static void structures(void)
 {
+#ifndef THEIRS
+	static const size_t lengths[] = { RM_GPU_INFO_LENGTHS };
+#endif
 	S("CARD_INFO", struct rm_card_info, nv_ioctl_card_info_t, int first = 0;
 	  F(valid, valid) F(pci_domain, pci_info.domain) F(pci_bus, pci_info.bus)
 		  F(pci_slot, pci_info.slot) F(gpu_id, gpu_id) F(fb_address, fb_address)
@@ -91,11 +94,16 @@ static void structures(void)
 	S("NVOS34", struct rm_unmap, NVOS34_PARAMETERS, int first = 0;
 	  F(client, hClient) F(device, hDevice) F(object, hMemory) F(address, pLinearAddress)
 		  F(status, status) F(flags, flags));
+	S("GPU_GET_INFO_V2", struct rm_gpu_info_v2, NV2080_CTRL_GPU_GET_INFO_V2_PARAMS,
+	  int first = 0;
+	  F(count, gpuInfoListSize) printf(",%zu", offsetof(T, PICK(infos, gpuInfoList))););
 #ifdef THEIRS
 	ALLOC(status);
 	EXPORT();
 	EXPORT_INFO();
 #else
+	for (size_t i = 1; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		printf("GPU_GET_INFO_V2=%zu:0+4,4\n", RM_GPU_INFO_V2_SIZE(lengths[i]));
 	ALLOC(status_515);
 	ALLOC(status_535);
 	EXPORT(struct rm_export_515);
@@ -125,6 +133,7 @@ static void numbers(void)
 	N(RM_CONTROL_GPU_ID_INFO, NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2);
 	N(RM_GPU_FLAG_SOC, 1u << (0 ? NV0000_CTRL_GPU_ID_INFO_SOC));
 	N(RM_CONTROL_GPU_INFO, NV2080_CTRL_CMD_GPU_GET_INFO);
+	N(RM_CONTROL_GPU_INFO_V2, NV2080_CTRL_CMD_GPU_GET_INFO_V2);
 	N(RM_GPU_INFO_DMABUF, NV2080_CTRL_GPU_INFO_INDEX_DMABUF_CAPABILITY);
 	N(RM_CONTROL_IMPORT_FD, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD);
 	N(RM_CONTROL_EXPORT_INFO, NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO);

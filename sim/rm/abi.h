@@ -191,6 +191,7 @@ enum nv_cmd {
 	NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO = 0x3d08,
 	/* SDK/ctrl/ctrl2080/ctrl2080gpu.h */
 	NV_CMD_GPU_GET_INFO = 0x20800101,
+	NV_CMD_GPU_GET_INFO_V2 = 0x20800102,
 };
 
 struct nv_id_info_v2 {
@@ -212,6 +213,10 @@ struct nv_gpu_info { /* NV2080_CTRL_GPU_INFO */
 	uint32_t index, data;
 };
 #define NV_GPU_INFO_MAX_LIST_SIZE     0x46 /* of 595 */
+struct nv_gpu_get_info_v2 { /* NV2080_CTRL_GPU_GET_INFO_V2_PARAMS of 595 */
+	uint32_t list_size;
+	struct nv_gpu_info list[NV_GPU_INFO_MAX_LIST_SIZE];
+};
 #define NV_GPU_INFO_DMABUF_CAPABILITY 0x3d
 
 struct nv_export_object {

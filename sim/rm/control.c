@@ -71,37 +71,64 @@ static const struct command *command_of(uint32_t cmd)
 	return NULL;
 }
 
-/* Of all indices the stand-in knows one; the caller's size of the structure does not count. */
-static enum nv_status gpu_info(const struct nv_control *c)
+/* NV2080_CTRL_GPU_INFO_MAX_LIST_SIZE of the version (SDK/ctrl/ctrl2080/ctrl2080gpu.h). */
+static uint32_t list_max(void)
 {
-	struct nv_gpu_get_info p;
-	struct nv_gpu_info *list;
+	int version = rm_version();
 
-	if (!c->params)
-		return NV_ERR_INVALID_POINTER;
-	memcpy(&p, (const void *)(uintptr_t)c->params, sizeof(p));
-	list = (struct nv_gpu_info *)(uintptr_t)p.list;
-	if (p.list_size > NV_GPU_INFO_MAX_LIST_SIZE)
-		return NV_ERR_OUT_OF_RANGE;
-	if (!p.list_size)
-		return NV_ERR_INVALID_ARGUMENT;
-	if (!list)
-		return NV_ERR_INVALID_POINTER;
-	for (uint32_t i = 0; i < p.list_size; i++)
+	return version >= 580	? NV_GPU_INFO_MAX_LIST_SIZE
+	       : version >= 575 ? 0x42
+	       : version >= 545 ? 0x41
+	       : version >= 535 ? 0x40
+	       : version >= 530 ? 0x3f
+				: 0x3e;
+}
+
+/* Of all indices the stand-in knows one. */
+static enum nv_status gpu_infos(struct nv_gpu_info *list, uint32_t size)
+{
+	for (uint32_t i = 0; i < size; i++)
 		if (list[i].index != NV_GPU_INFO_DMABUF_CAPABILITY)
 			return NV_ERR_INVALID_ARGUMENT;
-	for (uint32_t i = 0; i < p.list_size; i++)
+	for (uint32_t i = 0; i < size; i++)
 		list[i].data = rm_flag("GDRSIM_DMABUF", true);
 	return NV_OK;
 }
 
-/* The command of another class: an older form, which is taken with no flags. */
-static bool is_gpu_info(const struct nv_control *c, int client)
+/* The caller's size of the structure does not count. */
+static enum nv_status gpu_info(const struct nv_control *c)
+{
+	struct nv_gpu_get_info p;
+
+	if (!c->params)
+		return NV_ERR_INVALID_POINTER;
+	memcpy(&p, (const void *)(uintptr_t)c->params, sizeof(p));
+	if (p.list_size > list_max())
+		return NV_ERR_OUT_OF_RANGE;
+	if (!p.list_size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!p.list)
+		return NV_ERR_INVALID_POINTER;
+	return gpu_infos((struct nv_gpu_info *)(uintptr_t)p.list, p.list_size);
+}
+
+/* _rmapiRmControl() compares the size with its release's. */
+static enum nv_status gpu_info_v2(const struct nv_control *c)
+{
+	struct nv_gpu_get_info_v2 *p = (struct nv_gpu_get_info_v2 *)(uintptr_t)c->params;
+
+	if (c->params_size != sizeof(p->list_size) + list_max() * sizeof(p->list[0]) ||
+	    !p->list_size || p->list_size > list_max())
+		return NV_ERR_INVALID_ARGUMENT;
+	return gpu_infos(p->list, p->list_size);
+}
+
+/* Commands of a subdevice. */
+static bool is_of_subdevice(const struct nv_control *c, int client)
 {
 	int object = rm_object_find(client, c->object);
 
-	return c->cmd == NV_CMD_GPU_GET_INFO && !c->flags && object &&
-	       rm->objects[object].class == NV20_SUBDEVICE_0;
+	return object && rm->objects[object].class == NV20_SUBDEVICE_0;
 }
 
 enum nv_status rm_control(int file, struct nv_control *c)
@@ -124,8 +151,13 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return status;
 	if (c->object != c->client && !rm_object_find(rm_client_index(client), c->object))
 		return NV_ERR_OBJECT_NOT_FOUND;
-	if (is_gpu_info(c, rm_client_index(client)))
-		return gpu_info(c);
+	if (is_of_subdevice(c, rm_client_index(client))) {
+		/* An older form, which is taken with no flags. */
+		if (c->cmd == NV_CMD_GPU_GET_INFO && !c->flags)
+			return gpu_info(c);
+		if (c->cmd == NV_CMD_GPU_GET_INFO_V2)
+			return gpu_info_v2(c);
+	}
 	if (c->object != c->client || !command)
 		return NV_ERR_NOT_SUPPORTED; /* not a command of this class */
 	if (command->gpus)

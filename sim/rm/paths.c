@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The paths of the driver: its nodes, and the files of /proc/driver/nvidia.
+ * The paths of the driver: its nodes, the files of /proc/driver/nvidia, and its module's taint.
  *
- * kernel-open/nvidia/nv-procfs.c: nv_procfs_read_gpu_info(), nv_procfs_read_version().
+ * kernel-open/nvidia/nv-procfs.c: nv_procfs_read_gpu_info(), nv_procfs_read_version();
+ * kernel/module/sysfs.c and main.c of Linux: show_taint(), module_flags_taint().
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +18,8 @@
 #include "node/node.h"
 #include "rm/rm.h"
 
-#define PROC "/proc/driver/nvidia/"
+#define PROC  "/proc/driver/nvidia/"
+#define TAINT "/sys/module/nvidia/taint"
 enum { NV_MAJOR = 195, NV_MINOR_CTL = 255 };
 
 /* The minor of a node's path, NV_MINOR_CTL, or -1. */
@@ -39,9 +41,11 @@ static int minor_of(const char *path)
 
 bool rm_is_path(const char *path)
 {
-	if (!path || path[0] != '/' || (path[1] != 'd' && path[1] != 'p'))
+	if (!path || path[0] != '/' || !path[1] || !strchr("dps", path[1]))
 		return false;
-	return (minor_of(path) >= 0 || !strncmp(path, PROC, strlen(PROC))) && rm_present();
+	return (minor_of(path) >= 0 || !strncmp(path, PROC, strlen(PROC)) ||
+		!strcmp(path, TAINT)) &&
+	       rm_present();
 }
 
 /* 0, ENOENT or EACCES. */
@@ -79,12 +83,16 @@ static int open_node(int minor, int flags)
 	return err ? -1 : fd;
 }
 
-/* The text of a file of /proc/driver/nvidia; its length, 0: no such file. */
-static int proc_text(const char *path, char *text, size_t size)
+/* The text of the version file or the taint; its length, 0: no such file. */
+static int file_text(const char *path, char *text, size_t size)
 {
 	char version[64];
 
-	if (rm_node_presence() == ENOENT || strcmp(path, "version") != 0)
+	if (rm_node_presence() == ENOENT)
+		return 0;
+	if (!strcmp(path, TAINT) && rm_flag("GDRSIM_RM_TAINT", true)) /* out of tree, unsigned */
+		return snprintf(text, size, rm_flag("GDRSIM_RM_OPEN", true) ? "OE\n" : "POE\n");
+	if (strcmp(path, PROC "version") != 0 || !rm_flag("GDRSIM_RM_VERSION", true))
 		return 0;
 	rm_version_text(version, sizeof(version));
 	return snprintf(text, size,
@@ -95,10 +103,10 @@ static int proc_text(const char *path, char *text, size_t size)
 			version);
 }
 
-static int open_proc(const char *path, int flags)
+static int open_file(const char *path, int flags)
 {
 	char text[1024];
-	int len = proc_text(path, text, sizeof(text)), fd;
+	int len = file_text(path, text, sizeof(text)), fd;
 
 	if (!len) {
 		errno = ENOENT;
@@ -118,7 +126,7 @@ int rm_open(const char *path, int flags)
 {
 	int minor = minor_of(path);
 
-	return minor >= 0 ? open_node(minor, flags) : open_proc(path + strlen(PROC), flags);
+	return minor >= 0 ? open_node(minor, flags) : open_file(path, flags);
 }
 
 static int presence(const char *path)
@@ -128,7 +136,7 @@ static int presence(const char *path)
 
 	if (minor >= 0)
 		return node_presence_of(minor);
-	return proc_text(path + strlen(PROC), text, sizeof(text)) ? 0 : ENOENT;
+	return file_text(path, text, sizeof(text)) ? 0 : ENOENT;
 }
 
 static void fill_stat(struct stat *st, int minor)

@@ -22,6 +22,7 @@
 #define RM_CTL_NODE	"/dev/nvidiactl"
 #define RM_GPU_NODE	"/dev/nvidia%u" /* by minor number */
 #define RM_VERSION_FILE "/proc/driver/nvidia/version"
+#define RM_TAINT_FILE	"/sys/module/nvidia/taint" /* with a P: the proprietary flavour */
 
 #define RM_IOC_TYPE	     'F'
 #define RM_IOC(number, size) _IOC(_IOC_READ | _IOC_WRITE, RM_IOC_TYPE, number, size)
@@ -150,7 +151,7 @@ struct rm_gpu_id_info {
 };
 #define RM_GPU_FLAG_SOC 0x20 /* of gpu_flags: an integrated GPU, from 580 on */
 
-/* NV2080_CTRL_CMD_GPU_GET_INFO, on a subdevice. Its successor's size differs by release. */
+/* NV2080_CTRL_CMD_GPU_GET_INFO, on a subdevice. */
 #define RM_CONTROL_GPU_INFO 0x20800101
 struct rm_gpu_info_list {
 	uint32_t count;
@@ -161,6 +162,19 @@ struct rm_gpu_info {
 	uint32_t data; /* out */
 };
 #define RM_GPU_INFO_DMABUF 0x3d /* 1: the GPU exports its memory as a dma-buf */
+
+/*
+ * NV2080_CTRL_CMD_GPU_GET_INFO_V2: with the list in the structure, whose length each release has
+ * for itself (NV2080_CTRL_GPU_INFO_MAX_LIST_SIZE).
+ */
+#define RM_CONTROL_GPU_INFO_V2 0x20800102
+#define RM_GPU_INFO_LENGTHS    0x46, 0x42, 0x41, 0x40, 0x3f, 0x3e /* 580, 575, 545, 535, 530, 515 */
+#define RM_GPU_INFO_V2_SIZE(len) \
+	(offsetof(struct rm_gpu_info_v2, infos) + (len) * sizeof(struct rm_gpu_info))
+struct rm_gpu_info_v2 {
+	uint32_t count;
+	struct rm_gpu_info infos[0x46];
+};
 
 /* NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD: what cuMemExportToShareableHandle() gives. */
 #define RM_CONTROL_IMPORT_FD 0x3d06

@@ -146,10 +146,9 @@ int gdri_rm_check(void)
 static int alloc(const struct session *s, rm_handle parent, uint32_t class, void *params,
 		 const char *what, rm_handle *object)
 {
-	struct rm_alloc arg = { .client = s->client,
-				.parent = parent,
-				.class = class,
-				.params = (uintptr_t)params };
+	struct rm_alloc arg = {
+		.client = s->client, .parent = parent, .class = class, .params = (uintptr_t)params
+	};
 	int rc = call(s->ctl, RM_IOC_ALLOC, &arg, &arg.status_515, what);
 
 	if (!rc && arg.status_535)
@@ -202,11 +201,31 @@ static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_
 
 /* ---- does a GPU export its memory? ----------------------------------------------------------- */
 
+/*
+ * GPU_GET_INFO, or its second version where only that is passed on: gVisor refuses every control
+ * that it does not list, by NOT_SUPPORTED (pkg/sentry/devices/nvproxy, version.go, August 2026).
+ */
+static int get_gpu_info(const struct session *s, rm_handle subdevice, struct rm_gpu_info *info)
+{
+	static const size_t lengths[] = { RM_GPU_INFO_LENGTHS };
+	struct rm_gpu_info_list list = { .count = 1, .infos = (uintptr_t)info };
+	struct rm_gpu_info_v2 v2 = { .count = 1, .infos = { *info } };
+	int rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list), "GPU_GET_INFO");
+
+	if (rc != -ENOTSUP)
+		return rc;
+	rc = -EINVAL; /* also what RM answers to another release's length */
+	for (size_t i = 0; rc == -EINVAL && i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		rc = control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
+			     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
+	*info = v2.infos[0];
+	return rc;
+}
+
 /* Integrated ones do, to no use. */
 static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 {
 	struct rm_gpu_info dmabuf = { .index = RM_GPU_INFO_DMABUF };
-	struct rm_gpu_info_list list = { .count = 1, .infos = (uintptr_t)&dmabuf };
 	struct rm_subdevice_params params = { .instance = 0 };
 	rm_handle device, subdevice;
 	struct rm_gpu_id_info info;
@@ -216,8 +235,7 @@ static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 		rc = alloc(s, device, RM_CLASS_SUBDEVICE, &params, "RM_ALLOC of a subdevice",
 			   &subdevice);
 	if (!rc)
-		rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list),
-			     "GPU_GET_INFO");
+		rc = get_gpu_info(s, subdevice, &dmabuf);
 	if (rc || (dmabuf.data && !(info.gpu_flags & RM_GPU_FLAG_SOC)))
 		return rc;
 	return gdri_fail(ENODEV, dmabuf.data ? "it is integrated" : "the driver says no");
@@ -247,18 +265,29 @@ static int ask_gpus(const struct session *s)
 			 known, rc ? ": " : "", rc ? gdri_error_text() : "");
 }
 
+enum gdri_rm_flavour gdri_rm_flavour(void)
+{
+	char line[VERSION_LINE];
+
+	gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
+	if (*line)
+		return strstr(line, "Open Kernel Module") ? GDRI_RM_OPEN : GDRI_RM_PROPRIETARY;
+	gdri_read_line(RM_TAINT_FILE, line, sizeof(line));
+	if (*line)
+		return strchr(line, 'P') ? GDRI_RM_PROPRIETARY : GDRI_RM_OPEN;
+	return GDRI_RM_UNKNOWN;
+}
+
 int gdri_rm_exports_dmabuf(void)
 {
 	static atomic_bool yes; /* as long as the driver is loaded */
-	char line[VERSION_LINE];
 	struct session s;
 	int rc = gdri_cuda_can_export();
 
 	if (rc || atomic_load_explicit(&yes, memory_order_relaxed))
 		return rc;
-	/* The proprietary flavour has the same answer and exports nothing. */
-	gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
-	if (!strstr(line, "Open Kernel Module"))
+	/* Its RM gives the same answer, and exports nothing. */
+	if (gdri_rm_flavour() == GDRI_RM_PROPRIETARY)
 		return gdri_fail(ENODEV, "the GPU driver is not the open flavour");
 	rc = session_open(&s);
 	if (rc)

@@ -58,6 +58,14 @@ struct gdri_rm_gpu {
 };
 
 /*
+ * The flavour of the GPU driver, by its version file, or else by the taint of its module: the
+ * licence of the proprietary flavour is "NVIDIA". Neither can be read in gVisor; no version file
+ * where procfs is mounted with subset=pid (systemd's ProcSubset=).
+ */
+enum gdri_rm_flavour { GDRI_RM_UNKNOWN, GDRI_RM_OPEN, GDRI_RM_PROPRIETARY };
+enum gdri_rm_flavour gdri_rm_flavour(void);
+
+/*
  * Does a GPU export its memory as a dma-buf? Asked of RM, not of CUDA: a process that has called
  * cuInit() has no CUDA in its children. Needs 4 ms (H200, driver 580, 2026-11-23). 0, -ENODEV, or
  * what refused the question.

@@ -211,6 +211,11 @@ static int try(struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *co
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
+#define UNKNOWN_FLAVOUR                                                                            \
+	" (the driver's flavour cannot be read here: the proprietary one exports no dma-buf, nor " \
+	"does "                                                                                    \
+	"a sandbox without gVisor's \"rdma\" capability)"
+
 /* -ENOMEM and its like leave the verdict as it is. *settled: no later trial can differ. */
 static int try_locked(struct gdri_rm_gpu *gpu, void *context, bool *settled)
 {
@@ -223,7 +228,10 @@ static int try_locked(struct gdri_rm_gpu *gpu, void *context, bool *settled)
 		rc = try(gpu, GDRI_ALLOCATION_PLAIN, context, NULL, &type, &gpu->never_any);
 		if (gdri_is_short(rc))
 			return rc;
-		snprintf(trial->reason, sizeof(trial->reason), "%s", rc ? gdri_error_text() : "");
+		snprintf(trial->reason, sizeof(trial->reason), "%s%s", rc ? gdri_error_text() : "",
+			 rc && !attempt.wrong && gdri_rm_flavour() == GDRI_RM_UNKNOWN
+				 ? UNKNOWN_FLAVOUR
+				 : "");
 	}
 	if (rc) {
 		rc = try(gpu, GDRI_ALLOCATION_VMM, context, trial->reason, &type, settled);

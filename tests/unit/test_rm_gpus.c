@@ -154,8 +154,9 @@ static void no_device(void)
 
 /* ---- what gdr_open() asks ------------------------------------------------ */
 
-#define GET_INFO "RM_CONTROL.20800101"
-#define NONE	 "rm: none of 2 GPUs exports its memory as a dma-buf: "
+#define GET_INFO    "RM_CONTROL.20800101"
+#define GET_INFO_V2 "RM_CONTROL.20800102"
+#define NONE	    "rm: none of 2 GPUs exports its memory as a dma-buf: "
 
 /* A refused question is a no; one GPU that says yes is enough, and then none is asked again. */
 static void question(void)
@@ -167,7 +168,8 @@ static void question(void)
 		bool none; /* the driver exports nothing */
 	} table[] = {
 		{ "OPEN_CTL:1=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
-		{ "OPEN_CTL:1=ENFILE", "rm: /dev/nvidiactl: Too many open files in system", ENFILE },
+		{ "OPEN_CTL:1=ENFILE", "rm: /dev/nvidiactl: Too many open files in system",
+		  ENFILE },
 		{ "OPEN_CTL:2=EMFILE", "rm: /dev/nvidiactl: Too many open files", EMFILE },
 		{ "RM_ALLOC.41:*=0x1a", "rm: RM_ALLOC of a client: ", ENOMEM },
 		{ "CARD_INFO:*=EINVAL", "rm: CARD_INFO: ", ENOTSUP },
@@ -177,12 +179,13 @@ static void question(void)
 		{ "RM_CONTROL.205:*=0x1f", NONE "GPU_GET_ID_INFO: ", EINVAL },
 		{ "RM_ALLOC.80:*=0x1b", NONE "RM_ALLOC of a device: ", EACCES },
 		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
-		{ GET_INFO ":*=0x56", NONE "GPU_GET_INFO: NV_ERR_NOT_SUPPORTED (0x56)", ENOTSUP,
-		  2 },
+		{ GET_INFO ":*=0x1b", NONE "GPU_GET_INFO: ", EACCES, 2 },
+		{ GET_INFO ":*=0x56," GET_INFO_V2 ":*=0x56", NONE "GPU_GET_INFO_V2: ", ENOTSUP, 2 },
+		{ GET_INFO ":*=0x56", NONE "the driver says no", ENODEV, 2, true },
 		{ NULL, NONE "the driver says no", ENODEV, 2, true },
 		{ "OPEN_DEVICE:1=EACCES", NONE "the driver says no", ENODEV, 1, true },
 		{ "OPEN_DEVICE:2=EACCES", NONE "/dev/nvidia", EACCES, 1, true },
-		{ GET_INFO ":1=0x56", NULL, 0, 2 },
+		{ GET_INFO ":1=0x1b", NULL, 0, 2 },
 		{ GET_INFO ":*=0x56", NULL, 0, 0 },
 	};
 	int before = resources_fds();
@@ -217,6 +220,29 @@ static void first_yes(void)
 	ck_assert_uint_eq(cuda_hooks.calls("cuInit"), 0);
 }
 
+/* gVisor passes the second version alone, whose structure has a size in each release. */
+static void second_version(void)
+{
+	standin_load();
+	rm_sim.faults(GET_INFO ":*=0x56");
+	OK(ERRNO_OF(gdr_open()));
+	ck_assert_uint_gt(rm_sim.calls(GET_INFO_V2), 0);
+	rm_assert_kept(0);
+}
+
+/* RM says yes, and nothing else says which flavour it is; libcuda exports nothing. */
+static void unknown_flavour(void)
+{
+	gdr_mh_t h;
+
+	standin_start();
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:*=0x56");
+	rm_g = gdr_open();
+	OK(ERRNO_OF(rm_g));
+	FAILS_WITH(ENOTSUP, unit_arg, gdr_pin_buffer(rm_g, standin_alloc(MIB), MIB, 0, 0, &h));
+	OK(gdr_close(rm_g));
+}
+
 static void no_promise(void)
 {
 	FAILS_WITH(ENODEV, unit_arg, ERRNO_OF(gdr_open()));
@@ -237,6 +263,13 @@ static void force_pcie_at_once(void)
 #define TWO	 "GDRSIM_DEVICES=2 "
 #define INSTANCE "the descriptor's memory is on device instance 0"
 #define THREE	 "GDRSIM_DEVICES=3 "
+
+#define SECOND_VERSION(driver)                                                            \
+	{                                                                                 \
+		"gdr_open() in gVisor, driver " driver, second_version,                   \
+			"GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0 GDRSIM_RM_DRIVER=" driver, \
+			.bare = true                                                      \
+	}
 
 static const struct unit_test tests[] = {
 	{ "two GPUs", each_serves, TWO },
@@ -276,6 +309,22 @@ static const struct unit_test tests[] = {
 	  TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_NO_NODE=0", .bare = true },
 	{ "gdr_open(), the proprietary flavour", no_promise, "GDRSIM_RM_OPEN=0",
 	  "rm: the GPU driver is not the open flavour", .bare = true },
+	{ "gdr_open(), the proprietary flavour by its taint", no_promise,
+	  "GDRSIM_RM_OPEN=0 GDRSIM_RM_VERSION=0", "rm: the GPU driver is not the open flavour",
+	  .bare = true },
+	{ "gdr_open(), the open flavour by its taint", first_yes, "GDRSIM_RM_VERSION=0",
+	  .bare = true },
+	{ "gdr_open(), an unknown flavour", unknown_flavour,
+	  "GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0", "the driver's flavour cannot be read here",
+	  .bare = true },
+	{ "gdr_open(), a known flavour that exports nothing", unknown_flavour, "",
+	  "rm: cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and", .bare = true },
+	SECOND_VERSION("515.43.04"),
+	SECOND_VERSION("530.30.02"),
+	SECOND_VERSION("535.43.02"),
+	SECOND_VERSION("545.23.06"),
+	SECOND_VERSION("575.51.02"),
+	SECOND_VERSION("580.65.06"),
 	{ "gdr_open(), an integrated GPU", no_promise, "GDRSIM_INTEGRATED=1",
 	  "rm: none of 1 GPUs exports its memory as a dma-buf: it is integrated", .bare = true },
 	{ "gdr_open(), libcuda cannot be watched", no_promise, "LD_LIBRARY_PATH=$SIM/direct",
