@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -97,6 +98,40 @@ bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_impor
 	return !dlinfo(library, RTLD_DI_LINKMAP, &map) && gdri_import_slots_in(map, symbol, slots);
 }
 
+static bool is_read_only(const struct gdri_import_slots *slots, size_t slot)
+{
+	uintptr_t at = (uintptr_t)slots->at[slot];
+
+	return at >= slots->relro_start && at < slots->relro_end;
+}
+
+static int protect(const struct gdri_import_slots *slots, size_t slot, int prot)
+{
+	uintptr_t at = (uintptr_t)slots->at[slot], size = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	return mprotect((void *)(at & ~(size - 1)), size, prot);
+}
+
+static int protect_again(struct dl_phdr_info *info, size_t info_size, void *arg)
+{
+	const struct gdri_import_slots *slots = arg;
+
+	(void)info;
+	(void)info_size;
+	for (size_t i = 0; i < slots->count; i++)
+		if (is_read_only(slots, i) && protect(slots, i, PROT_READ))
+			return errno;
+	return -1; /* ends the iteration, as an errno does */
+}
+
+/* The loader's lock: another thread may just have made the page writable. */
+int gdri_import_slots_locked_out(const struct gdri_import_slots *slots)
+{
+	int err = dl_iterate_phdr(protect_again, (void *)slots);
+
+	return err > 0 ? err : 0;
+}
+
 struct write {
 	const struct gdri_import_slots *slots;
 	size_t slot;
@@ -107,18 +142,15 @@ struct write {
 static int write_slot(struct dl_phdr_info *info, size_t info_size, void *arg)
 {
 	struct write *w = arg;
-	const struct gdri_import_slots *slots = w->slots;
-	uintptr_t at = (uintptr_t)slots->at[w->slot], size = (uintptr_t)sysconf(_SC_PAGESIZE);
-	bool read_only = at >= slots->relro_start && at < slots->relro_end;
-	void *page = (void *)(at & ~(size - 1));
+	bool read_only = is_read_only(w->slots, w->slot);
 
 	(void)info;
 	(void)info_size;
-	if (read_only && mprotect(page, size, PROT_READ | PROT_WRITE))
+	if (read_only && protect(w->slots, w->slot, PROT_READ | PROT_WRITE))
 		return 1;
-	w->done = atomic_compare_exchange_strong(slots->at[w->slot], w->expected, w->value);
+	w->done = atomic_compare_exchange_strong(w->slots->at[w->slot], w->expected, w->value);
 	if (read_only)
-		mprotect(page, size, PROT_READ);
+		protect(w->slots, w->slot, PROT_READ);
 	return 1;
 }
 

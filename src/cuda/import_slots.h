@@ -29,6 +29,12 @@ bool gdri_import_slots_in(const struct link_map *map, const char *symbol,
 bool gdri_import_slots_find(void *library, const char *symbol, struct gdri_import_slots *slots);
 
 /*
+ * Returns 0, or the errno by which mprotect() refuses the read-only pages of slots: a sandbox may
+ * refuse every call of it. Makes no page writable. Takes the loader's lock, as the next function.
+ */
+int gdri_import_slots_locked_out(const struct gdri_import_slots *slots);
+
+/*
  * Compares and exchanges a slot: *expected receives the value found. A read-only page is made
  * writable for the duration of the call. Returns false if that fails or the slot holds another
  * value. The loader's lock serializes all copies of this library in a process. in_child: does not

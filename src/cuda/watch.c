@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "cuda/import_slots.h"
@@ -57,7 +58,7 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 }
 
 /* Once, without a lock around calls of the loader: see gdri_cuda_load(). */
-int gdri_cuda_watch_possible(void)
+static int search(void)
 {
 	struct gdri_import_slots found;
 	uintptr_t libc;
@@ -80,6 +81,18 @@ int gdri_cuda_watch_possible(void)
 	if (!slots.count)
 		return gdri_fail(ENOTSUP, "libcuda imports no ioctl() that could be watched");
 	return 0;
+}
+
+#define SEALED "libcuda's import of ioctl() is in a read-only page, and mprotect() fails: %s"
+
+int gdri_cuda_watch_possible(void)
+{
+	int err, rc = search();
+
+	if (rc)
+		return rc;
+	err = gdri_import_slots_locked_out(&slots);
+	return err ? gdri_fail(ENOTSUP, SEALED, strerror(err)) : 0;
 }
 
 /* No fork during the write: a child gets no writable page, and no slot without its `saved`. */
@@ -132,13 +145,14 @@ static int install_slot_locked(size_t i)
 			break; /* the page remains read-only */
 	}
 	saved[i] = ours;
-	return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP,
-			 "libcuda's import of ioctl() cannot be changed");
+	if (errno)
+		return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP, SEALED, strerror(errno));
+	return gdri_fail(ENOTSUP, "libcuda's import of ioctl() cannot be changed");
 }
 
 int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
 {
-	int rc = gdri_cuda_watch_possible();
+	int rc = search();
 
 	if (rc)
 		return rc;

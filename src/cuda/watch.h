@@ -15,7 +15,10 @@
 /* Receives each ioctl that succeeded, in the watching thread; must not call libcuda. */
 typedef void (*gdri_watch_fn)(void *arg, int fd, unsigned long request, const void *data);
 
-/* 0, or -ENOTSUP if libcuda has no slot that could be hooked. Loads libcuda. */
+/*
+ * 0, or -ENOTSUP if libcuda has no slot that could be hooked, or this process may not make its page
+ * writable. Loads libcuda.
+ */
 int gdri_cuda_watch_possible(void);
 
 /*

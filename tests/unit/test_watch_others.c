@@ -487,9 +487,34 @@ static void no_room_to_unseal(void)
 	wrap_fail("mprotect", 1, ENOMEM);
 	FAILS(-ENOMEM, gdri_cuda_watch_begin(watch_note, &seen));
 	wrap_fail("mprotect", 1, EACCES);
-	FAILS(-ENOTSUP, gdri_cuda_watch_begin(watch_note, &seen));
+	FAILS_WITH(-ENOTSUP, "mprotect() fails: Permission denied",
+		   gdri_cuda_watch_begin(watch_note, &seen));
 	OK(gdri_cuda_watch_begin(watch_note, &seen));
 	gdri_cuda_watch_end();
+}
+
+/* A sandbox refuses mprotect(): gdr_open() says so, or the pin if the program insists on rm. */
+static void no_mprotect(void)
+{
+	gdr_mh_t h;
+	gdr_t g;
+
+	standin_start();
+	wrap_reset();
+	wrap_fail("mprotect", 0, EPERM);
+	if (!getenv("GDRCOPY_BACKEND")) {
+		FAILS_WITH(ENODEV,
+			   "rm: libcuda's import of ioctl() is in a read-only page, and "
+			   "mprotect() fails: Operation not permitted",
+			   ERRNO_OF(gdr_open()));
+		wrap_reset();
+	}
+	g = gdr_open();
+	OK(ERRNO_OF(g));
+	wrap_fail("mprotect", 0, EPERM);
+	FAILS_WITH(ENOTSUP, "mprotect() fails: Operation not permitted",
+		   gdr_pin_buffer(g, standin_alloc(65536), 65536, 0, 0, &h));
+	OK(gdr_close(g));
 }
 
 static const struct unit_test tests[] = {
@@ -510,6 +535,9 @@ static const struct unit_test tests[] = {
 	{ "a second copy of the library", second_copy, NOW, .bare = true },
 	{ "a second copy, no procedure linkage table", second_copy, NOPLT, .bare = true },
 	{ "no room to unseal the page", no_room_to_unseal, NOW },
+	{ "mprotect() is refused", no_mprotect, NOW, .bare = true },
+	{ "mprotect() is refused, rm is named", no_mprotect, NOW " GDRCOPY_BACKEND=rm",
+	  .bare = true },
 	{ "a hook that comes in between", hook_in_between, NOW },
 };
 
