@@ -306,6 +306,10 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 {
 	int rc = gdri_check_range(addr, size);
 
+	/* Before any page is entered: an entry that the table cannot hold as a whole stays in it. */
+	if (!rc && addr + size > GDRI_PAGES_LIMIT)
+		rc = gdri_fail(EINVAL, "0x%llx is beyond any device address",
+			       (unsigned long long)(addr + size));
 	if (rc)
 		return rc;
 	gdri_cache_lock(cache);

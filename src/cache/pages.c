@@ -73,18 +73,14 @@ static int set(gdri_pages_slot *slots, unsigned int shift, uint64_t base, uint64
 
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item)
 {
-	if (end > GDRI_PAGES_LIMIT)
-		return gdri_fail(EINVAL, "0x%llx is beyond any device address",
-				 (unsigned long long)end);
 	return set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
 		   end >> GPU_PAGE_SHIFT, (uintptr_t)item + 1, 0);
 }
 
 void gdri_pages_erase(struct gdri_pages *pages, uint64_t start, uint64_t end, const void *item)
 {
-	if (end <= GDRI_PAGES_LIMIT) /* else nothing was entered */
-		(void)set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
-			  end >> GPU_PAGE_SHIFT, 0, (uintptr_t)item + 1);
+	(void)set(pages->root, GDRI_PAGES_ROOT_SHIFT, 0, start >> GPU_PAGE_SHIFT,
+		  end >> GPU_PAGE_SHIFT, 0, (uintptr_t)item + 1);
 }
 
 static void *next(const gdri_pages_slot *slots, uint64_t count, unsigned int shift, uint64_t base,

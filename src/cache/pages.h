@@ -33,8 +33,8 @@ struct gdri_pages {
 int gdri_pages_init(struct gdri_pages *pages);
 
 /*
- * Enters an item for the pages [start, end), both multiples of the page size, replacing any older
- * item. -ENOMEM: for some of them or none; -EINVAL: beyond GDRI_PAGES_LIMIT, for none.
+ * Enters an item for the pages [start, end), both multiples of the page size and at most
+ * GDRI_PAGES_LIMIT, replacing any older item. -ENOMEM: for some of them or none.
  */
 int gdri_pages_enter(struct gdri_pages *pages, uint64_t start, uint64_t end, void *item);
 

@@ -22,6 +22,7 @@
 #include "common/unit.h"
 #include "common/wrap.h"
 #include "core/handle.h"
+#include "unit/cache_table.h"
 
 static struct life lives[LIVES];
 static gdr_t g;
@@ -391,6 +392,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 	if (failed)
 		snprintf(call, sizeof(call), "%s", failed); /* arm(what, 0, 0) forgets it */
 	arm(what, 0, 0);
+	cache_table_check();
 	snprintf(about, sizeof(about), "%s, %s call %lu (%s) gave %d", deed->name, what_names[what],
 		 n, failed ? call : "none", result);
 	ck_assert_msg(!wrong, "%s: %s", about, wrong);

@@ -8,6 +8,7 @@
 #include "common/preload.h"
 #include "common/resources.h"
 #include "common/wrap.h"
+#include "cache_table.h"
 #include "fixture.h"
 
 enum { GPUS = 2, SEGMENT_PAGES = 96, CHUNKS = 12, HELD = 12, WHOLE_PAGES = CHUNK / PAGE };
@@ -127,6 +128,7 @@ static void get(void)
 	rc = barcopy_cache_get(w.cache, low, high - low, &h->real);
 	w.gets++;
 	if (rc) {
+		cache_table_check();
 		/* Idle regions always make room. */
 		ck_assert_msg(rc == ENOMEM && w.count, "errno %d: %s", rc, barcopy_last_error());
 		w.gets = cache_stats(w.cache).hits + cache_stats(w.cache).misses;
@@ -140,6 +142,24 @@ static void get(void)
 	if (!below(4))
 		ck_assert(same_memory(h->real.handle, (char *)h->real.cpu_ptr + (high - low - 8),
 				      high - 8));
+}
+
+/* Calls that are refused for their arguments, and those that reach beyond all memory. */
+static void refused(barcopy_cache_t cache, uint64_t addr)
+{
+	size_t size = ((size_t)1 << (28 + below(36))) + below(2);
+	barcopy_region_t r;
+	void *cpu;
+	gdr_mh_t h;
+	int rc;
+
+	if (cache)
+		rc = barcopy_cache_get(cache, addr, below(9) ? size : 0, &r);
+	else
+		rc = barcopy_map_range(g, addr, below(9) ? size : 0, 0, &cpu, &h);
+	ck_assert_msg(rc == EINVAL || rc == EOVERFLOW, "0x%zx: errno %d: %s", size, rc,
+		      barcopy_last_error());
+	cache_table_check();
 }
 
 static void put(unsigned int i)
@@ -199,6 +219,10 @@ static void one_operation(void)
 		invalidate_any();
 	else
 		OK(barcopy_cache_trim(w.cache, below(2) ? 0 : (uint64_t)below(100) * PAGE));
+	if (!below(20)) {
+		refused(w.cache, w.memory[below(2 * w.gpus)].base + below(CHUNK));
+		w.gets = cache_stats(w.cache).hits + cache_stats(w.cache).misses;
+	}
 	wrap_reset();
 	check();
 }
@@ -353,6 +377,8 @@ static void bounded(void)
 
 		u = &use[count];
 		any_bytes(&low, &high);
+		if (!below(20))
+			refused(cache, low);
 		if (cache && !below(20)) {
 			OK(barcopy_cache_invalidate(cache, low, high - low));
 		} else if (count < (i / 50 % 4 ? 3 : USES) && below(100) < 65) {

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tables of all caches, those of ranges too, while no call is under way: a call that failed may
+ * have left neither an entry nor a page behind.
+ */
+#ifndef UNIT_CACHE_TABLE_H
+#define UNIT_CACHE_TABLE_H
+
+#include <check.h>
+
+#include "cache/cache.h"
+
+static inline void cache_table_check_one(struct gdri_slot *slot, void *arg)
+{
+	struct gdri_cache *cache = (struct gdri_cache *)slot;
+	uint64_t bytes[GDRI_CACHE_GPUS] = { 0 }, owned = 0, at = 0, stop;
+	struct gdri_entry *e;
+	size_t count = 0;
+
+	(void)arg;
+	TAILQ_FOREACH(e, &cache->regions, link) {
+		ck_assert(e->listed && e->cache == cache);
+		count++;
+		owned += e->owned;
+		bytes[gdri_cache_gpu(cache, e->region.pin.device) - cache->gpu] +=
+			gdri_entry_bytes(e);
+	}
+	ck_assert_uint_eq(count, cache->count);
+	for (int i = 0; i < GDRI_CACHE_GPUS; i++)
+		ck_assert_uint_eq(bytes[i], cache->gpu[i].bytes);
+	for (; (e = gdri_pages_next(&cache->pages, &at, UINT64_MAX, &stop)); at = stop) {
+		ck_assert_msg(e->listed && e->cache == cache &&
+				      atomic_load(&e->state) & GDRI_CACHE_LIVE,
+			      "0x%lx has an entry that nobody may find", at);
+		ck_assert(gdri_entry_covers(e, at, stop - at));
+		owned -= stop - at;
+	}
+	ck_assert_uint_eq(owned, 0);
+}
+
+static inline void cache_table_check(void)
+{
+	gdri_slots_each(&gdri_caches, cache_table_check_one, NULL);
+	gdri_slots_each(&gdri_ranges, cache_table_check_one, NULL);
+}
+
+#endif
