@@ -49,6 +49,7 @@
 
 #include "base/slots.h"
 #include "cache/pages.h"
+#include "core/ctx.h"
 #include "core/parts.h"
 
 #define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
@@ -184,13 +185,25 @@ void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 
+/* What a call of a context that may be short of space keeps between its attempts. */
+struct gdri_attempts {
+	unsigned int failed; /* bounds the repetitions: other threads may fill all space anew */
+	uint64_t unpinned; /* ctx->unpinned before the attempt */
+};
+
+/* Before the first attempt. */
+static inline struct gdri_attempts gdri_attempts_begin(struct gdri_ctx *ctx)
+{
+	return (struct gdri_attempts){ .unpinned = atomic_load(&ctx->unpinned) };
+}
+
 /*
- * A call of the context ended with rc. True: it was short of BAR, descriptors or memory on that GPU
- * (-1: any), and idle regions have given way: the caller repeats it. bytes 0: only stale ones do.
- * rounds, 0 at first, counts the repetitions: other threads may fill what gives way without end.
+ * An attempt of a call of the context ended with rc. Returns true if it was short of BAR,
+ * descriptors or memory on that GPU (-1: any) and regions were unpinned since it began, by this
+ * thread or another: the caller repeats it. With bytes 0 this thread evicts only stale regions.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
-			  unsigned int *rounds);
+			  struct gdri_attempts *attempts);
 
 /* Hits of one cache, and of all live caches, without a lock. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
@@ -201,7 +214,10 @@ uint64_t gdri_cache_hits_of_all(void);
 /* Both work off what is doomed. The unlock unpins, outside the lock, what has been released. */
 void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
-/* Waits besides for threads that are at work on regions outside the lock. True: one unpins. */
+/*
+ * Waits besides for the threads that are at work on regions outside the lock. Returns true if one
+ * of them unpins, or if another thread does when this returns.
+ */
 bool gdri_cache_lock_quiet(struct gdri_cache *cache);
 /* Unpins and frees the entries of a list. */
 void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e);

@@ -183,6 +183,8 @@ static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_handle_release_locked(handle);
 	if (gdri_region_unpin(&e->region))
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
+	if (cache->keeps) /* a range may be what the very call undoes */
+		atomic_fetch_add(&cache->ctx->unpinned, 1);
 }
 
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
@@ -307,7 +309,7 @@ bool gdri_cache_lock_quiet(struct gdri_cache *cache)
 		sched_yield();
 		gdri_cache_lock(cache);
 	}
-	return releasing;
+	return releasing || atomic_load(&cache->releasing);
 }
 
 /* Dooms an entry that touches [addr, end). False: it does not, or another call was first. */

@@ -4,7 +4,7 @@
 
 #include "core/ctx.h"
 
-enum { LOOKS_WHEN_OVER = 32, MOST_ROUNDS = 64 };
+enum { LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
 
 bool gdri_may_fit(int device, uint64_t bytes)
 {
@@ -164,17 +164,23 @@ static void visit(struct gdri_slot *slot, void *arg)
 }
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
-			  unsigned int *rounds)
+			  struct gdri_attempts *attempts)
 {
+	uint64_t unpinned = atomic_load(&ctx->unpinned);
 	struct visit v = { .ctx = ctx,
 			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			   .device = device,
 			   .bytes = bytes,
-			   .again = *rounds };
+			   .again = attempts->failed,
+			   .any = unpinned != attempts->unpinned };
 
-	if (gdri_is_short(rc) && ++*rounds < MOST_ROUNDS && gdri_may_fit(device, bytes))
-		gdri_slots_each(&gdri_caches, visit, &v);
-	return v.any;
+	if (!gdri_is_short(rc) || ++attempts->failed == MOST_ATTEMPTS ||
+	    !gdri_may_fit(device, bytes))
+		return false;
+	gdri_slots_each(&gdri_caches, visit, &v);
+	/* Also what another thread took out of its cache while this one waited for the lock. */
+	attempts->unpinned = atomic_load(&ctx->unpinned);
+	return v.any || attempts->unpinned != unpinned;
 }
 
 static bool is_beyond(const struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)

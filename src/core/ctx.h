@@ -24,6 +24,7 @@ struct gdri_ctx {
 	LIST_HEAD(, gdri_queue) queues;
 	/* The caches of ranges, by the flags of barcopy_map_range(): made when first used. */
 	struct gdri_cache *ranges[4];
+	_Atomic uint64_t unpinned; /* regions that its registration caches have unpinned */
 	struct gdri_counters counters;
 };
 

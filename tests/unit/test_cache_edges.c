@@ -1115,6 +1115,50 @@ static void room_beside_evictions(void)
 	ck_assert_int_eq(!!cache_stats(idle).evictions, unit_row);
 }
 
+static pthread_barrier_t together;
+static atomic_uint turns; /* of a loop, before the trim */
+
+static void *trims_all_along(void *arg)
+{
+	cuda.cuCtxSetCurrent(standin_primary(0));
+	while (pthread_barrier_wait(&together), !atomic_load(&refused)) {
+		for (atomic_uint i = 0; i < atomic_load(&turns); i++)
+			;
+		OK(barcopy_cache_trim(trimmed, 0));
+		pthread_barrier_wait(&together);
+	}
+	return arg;
+}
+
+/*
+ * Idle regions fill BAR1, and a map finds space, whenever another thread trims: what that thread has
+ * taken out and not unpinned yet is space too. (One map of 25 was ENOMEM.)
+ */
+static void room_beside_a_trim(void)
+{
+	CUdeviceptr d = vmm_new(0, 5);
+	unsigned long long random = 7;
+	gdr_mh_t h;
+	void *va;
+
+	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	pthread_barrier_init(&together, NULL, 2);
+	unit_start(1, trims_all_along, NULL, 0);
+	for (int i = 0; i < (unit_quick() ? 500 : 10000); i++) {
+		for (int k = 0; k < 4; k++)
+			get_and_put(trimmed, d + (unsigned int)k * CHUNK);
+		OK(gdr_pin_buffer_v2(g, d + 4 * CHUNK, CHUNK, 0, &h));
+		atomic_store(&turns, unit_random(&random) % 5000);
+		pthread_barrier_wait(&together);
+		OK(gdr_map(g, h, &va, CHUNK));
+		pthread_barrier_wait(&together);
+		OK(gdr_unpin_buffer(g, h));
+	}
+	atomic_store(&refused, true);
+	pthread_barrier_wait(&together);
+	unit_join();
+}
+
 static uint32_t epoch_before;
 
 /* Until another thread waits for those that unpin. */
@@ -1301,6 +1345,7 @@ static const struct unit_test tests[] = {
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
 	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 2 },
+	{ "room beside a trim", room_beside_a_trim, "GDRSIM_BAR1_MIB=8" },
 	{ "room of the lock's holder", room_of_a_holder, "GDRSIM_BAR1_MIB=32" },
 	{ "forgotten is unpinned", forgotten_is_unpinned, DMABUF },
 };
