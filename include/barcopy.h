@@ -410,9 +410,10 @@ enum barcopy_map_range_flags {
  * parts of a range, buffers in one page. The pin ends with the last of them. Allocations of up to 2
  * MiB are pinned whole. Each range in use keeps at most twice the GPU pages pinned that it touches,
  * and the whole of the allocations of up to 2 MiB in which it begins and ends, whatever ranges have
- * ended: one that would keep more of a longer range's pin gets its own. Memory that was freed and
- * reallocated is never shared: the library compares CUDA's buffer ID. Two allocations of
- * cudaHostAlloc are not shared either; nothing of them is pinned.
+ * ended: one that would keep more of a longer range's pin gets its own. Only where no space is left
+ * for that does it share the longer range's pin. Memory that was freed and reallocated is never
+ * shared: the library compares CUDA's buffer ID. Two allocations of cudaHostAlloc are not shared
+ * either; nothing of them is pinned.
  *
  * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. It stays set
  * after the unmap, and is the whole allocation's: also that of other buffers in an allocator's
@@ -542,11 +543,10 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 /**
  * Returns a mapping of [addr, addr + size), from the cache if it has a valid one. A hit takes no
  * lock, in any number of threads. Regions are whole GPU pages (64 KiB) or whole allocations, shared
- * and bounded like the pins of barcopy_map_range(). In addition, while the cache is within its
- * limits, a part of the range that a region was made for shares it, however short: besides the
- * bound the limit is what idle regions and such parts keep. For host memory each allocation has a
- * separate region, and only one in a 64 KiB page is kept: allocations that share a page evict each
- * other, each at the cost of a miss.
+ * and bounded like the pins of barcopy_map_range(), with one exception: a part of the range that a
+ * region was made for shares it, however short, and keeps all of it pinned until its own put. For
+ * host memory each allocation has a separate region, and only one in a 64 KiB page is kept:
+ * allocations that share a page evict each other, each at the cost of a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
  * recently used first. The caller must not free the memory before barcopy_cache_put(). (If it does,

@@ -108,8 +108,8 @@ int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *optio
 _Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
 	       "ctx->ranges has room for every combination of flags");
 
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
-		   gdr_mh_t *handle)
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, bool any,
+		   void **cpu_ptr, gdr_mh_t *handle)
 {
 	static const barcopy_cache_options_t no_limits = { .max_bytes = UINT64_MAX,
 							   .max_regions = UINT64_MAX };
@@ -123,9 +123,9 @@ int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t fl
 	pthread_mutex_unlock(&ctx->ranges_lock);
 	if (rc)
 		return rc;
-	e = gdri_cache_hit(*ranges, addr, size);
+	e = any ? gdri_cache_cover(*ranges, addr, size) : gdri_cache_hit(*ranges, addr, size);
 	if (!e)
-		rc = gdri_cache_miss(*ranges, addr, size, &e);
+		rc = any ? -ENOENT : gdri_cache_miss(*ranges, addr, size, &e);
 	if (rc)
 		return rc;
 	cpu = gdri_region_pointer(&e->region, addr);

@@ -22,8 +22,11 @@
  * The bound. A region is made for, and shared by, ranges of which each touches half of its pages,
  * not counting the allocations of up to whole_max bytes in which the range begins and ends. So
  * whichever ranges have ended, those in use keep at most twice the pages that each touches, and
- * those allocations. A part of the range that a region of a registration cache was made for shares
- * it too while the cache is within its limits, which then bound what such parts keep.
+ * those allocations. Two exceptions:
+ *  - A part of the range that a region of a registration cache was made for shares it, however
+ *    short. A pin of its own would take more of a BAR that is full already, since a cache evicts
+ *    what is idle before that.
+ *  - A range for which no space is left shares any region of a range that covers it.
  * In the table a page belongs to its first region, until another region holds all of that region's
  * pages, or is less than half as long.
  *
@@ -158,8 +161,9 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
 /* The int functions return 0 or -errno with its text. barcopy.h has what is not explained here. */
 
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
-		   gdr_mh_t *handle);
+/* any: only shares a region that covers the range, however long. -ENOENT, without a text: none. */
+int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, bool any,
+		   void **cpu_ptr, gdr_mh_t *handle);
 
 int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
 		      barcopy_cache_t *cache);
@@ -172,6 +176,9 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
+
+/* A used entry that covers the range, whatever it keeps pinned; or NULL. */
+struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, size_t size);
 
 /* Takes a user away, and releases or evicts what that leaves. -EINVAL: there is no user. */
 int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);

@@ -103,8 +103,7 @@ bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t si
 {
 	const struct gdri_part *first, *last;
 
-	if (e->region.host || (e->cache->keeps && addr >= e->low && addr + size <= e->high &&
-			       !atomic_load_explicit(&e->cache->over, memory_order_relaxed)))
+	if (e->region.host || (e->cache->keeps && addr >= e->low && addr + size <= e->high))
 		return true;
 	first = gdri_region_part(&e->region, addr);
 	last = gdri_region_part(&e->region, addr + size - 1);

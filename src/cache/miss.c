@@ -14,25 +14,44 @@ struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, 
 	return e ? e : gdri_cache_hit_at(cache, addr + size - 1, addr, size);
 }
 
-/* The entry whose region has the range, used; or NULL. Kills stale ones. */
+/* Uses an entry that covers the range, if its memory is still the same. Kills a stale one. */
+static bool use_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t addr, size_t size)
+{
+	enum gdri_validity validity = GDRI_VALID;
+
+	if (!gdri_cache_is_notified(cache) || !gdri_entry_has(e, addr, size))
+		validity = gdri_region_verify(&e->region, &e->region, addr, size);
+	if (validity == GDRI_STALE)
+		cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+	return validity == GDRI_VALID && gdri_entry_use(e);
+}
+
+/* The entry whose region has the range, used; or NULL. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
 	const uint64_t places[] = { addr + size / 2, addr, addr + size - 1 };
 
 	for (int i = 0; i < 3; i++) {
 		struct gdri_entry *e = gdri_pages_find(&cache->pages, places[i]);
-		enum gdri_validity validity = GDRI_VALID;
 
-		if (!e || !gdri_entry_covers(e, addr, size) || !gdri_entry_serves(e, addr, size))
-			continue;
-		if (!gdri_cache_is_notified(cache) || !gdri_entry_has(e, addr, size))
-			validity = gdri_region_verify(&e->region, &e->region, addr, size);
-		if (validity == GDRI_VALID && gdri_entry_use(e))
+		if (e && gdri_entry_covers(e, addr, size) && gdri_entry_serves(e, addr, size) &&
+		    use_locked(cache, e, addr, size))
 			return e;
-		if (validity == GDRI_STALE)
-			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
 	}
 	return NULL;
+}
+
+struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, size_t size)
+{
+	struct gdri_entry *e, *found = NULL;
+	uint64_t at = addr, stop;
+
+	gdri_cache_lock(cache);
+	for (; !found && (e = gdri_pages_next(&cache->pages, &at, addr + size, &stop)); at = stop)
+		if (gdri_entry_covers(e, addr, size) && use_locked(cache, e, addr, size))
+			found = e;
+	gdri_cache_unlock(cache);
+	return found;
 }
 
 static bool is_pinned(const struct gdri_cache *cache, uint64_t at)

@@ -111,9 +111,11 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		return gdri_out(rc);
 	attempts = gdri_attempts_begin(ctx);
 	do
-		rc = gdri_range_map(ctx, addr, size, flags, cpu_ptr, handle);
+		rc = gdri_range_map(ctx, addr, size, flags, false, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &attempts));
+	if (gdri_is_short(rc) && !gdri_range_map(ctx, addr, size, flags, true, cpu_ptr, handle))
+		rc = 0;
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 

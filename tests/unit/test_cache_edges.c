@@ -1115,6 +1115,47 @@ static void room_beside_evictions(void)
 	ck_assert_int_eq(!!cache_stats(idle).evictions, unit_row);
 }
 
+/* A region in use is beyond the limit, and fills BAR1: its parts share it, also a long one. */
+static void parts_beyond_the_limit(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 8 * CHUNK);
+	CUdeviceptr d = standin_alloc(20 * CHUNK);
+	barcopy_region_t whole, part[20];
+	uint64_t pins;
+
+	OK(barcopy_cache_get(cache, d, 12 * CHUNK, &whole));
+	pins = pinned();
+	OK(barcopy_cache_get(cache, d + PAGE, 4 * CHUNK, &part[0]));
+	for (unsigned int i = 1; i < COUNT(part); i++)
+		OK(barcopy_cache_get(cache, d + i * CHUNK / 2, 4096, &part[i]));
+	ck_assert_uint_eq(pinned(), pins);
+	ck_assert_uint_eq(cache_stats(cache).misses, 1);
+	OK(barcopy_cache_put(cache, &whole));
+	for (unsigned int i = 0; i < COUNT(part); i++)
+		OK(barcopy_cache_put(cache, &part[i]));
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 0);
+}
+
+/* A short range gets a pin of its own within a longer one; without space it shares that one's. */
+static void a_range_without_space(void)
+{
+	CUdeviceptr d = standin_alloc(20 * CHUNK);
+	void *all, *cpu;
+	gdr_mh_t h[3];
+
+	OK(barcopy_map_range(g, d, 12 * CHUNK - PAGE, 0, &all, &h[0]));
+	OK(barcopy_map_range(g, d + CHUNK, 4096, 0, &cpu, &h[1]));
+	ck_assert_ptr_ne(cpu, (char *)all + CHUNK);
+	OK(barcopy_map_range(g, d + CHUNK, 5 * CHUNK, 0, &cpu, &h[2]));
+	ck_assert_ptr_eq(cpu, (char *)all + CHUNK);
+	FAILS(ENOMEM, barcopy_map_range(g, d + 11 * CHUNK, 5 * CHUNK, 0, &cpu, &h[1]));
+	/* It keeps what it shares. */
+	OK(barcopy_unmap_range(g, h[0]));
+	ck_assert(same_memory(h[2], (char *)all + CHUNK, d + CHUNK));
+	OK(barcopy_unmap_range(g, h[2]));
+	OK(barcopy_map_range(g, d + 11 * CHUNK, 5 * CHUNK, 0, &cpu, &h[1]));
+}
+
 static pthread_barrier_t together;
 static atomic_uint turns; /* of a loop, before the trim */
 
@@ -1345,6 +1386,8 @@ static const struct unit_test tests[] = {
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
 	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 2 },
+	{ "parts beyond the limit", parts_beyond_the_limit, "GDRSIM_BAR1_MIB=24" },
+	{ "a range without space", a_range_without_space, "GDRSIM_BAR1_MIB=28" },
 	{ "room beside a trim", room_beside_a_trim, "GDRSIM_BAR1_MIB=8" },
 	{ "room of the lock's holder", room_of_a_holder, "GDRSIM_BAR1_MIB=32" },
 	{ "forgotten is unpinned", forgotten_is_unpinned, DMABUF },

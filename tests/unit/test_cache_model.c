@@ -350,17 +350,22 @@ static uint64_t most_pages(uint64_t low, uint64_t high)
 	return 2 * pages_of(low, high) + first + (base[0] == base[1] ? 0 : last);
 }
 
-/* After each call the ranges in use keep no more than that, and a cache its limit besides. */
+/*
+ * After each call the ranges in use keep no more than that, and a cache its limit besides. In a cache
+ * a range also keeps the region of a longer one in which it lies.
+ */
 static void bounded(void)
 {
 	const struct rules *rules = unit_arg;
 	barcopy_cache_t cache =
 		rules ? cache_with(g, rules->validity, rules->max_pages * PAGE) : NULL;
 	struct {
-		uint64_t at;
-		size_t size;
+		uint64_t most; /* pages that it may keep */
 		barcopy_region_t r; /* of a range: its pointer and handle */
 	} use[USES], *u;
+	uint64_t longest[2] = {
+		0
+	}; /* most_pages() of any range so far: elsewhere, in the segment */
 	unsigned int count = 0;
 	uint64_t before, most = rules ? rules->max_pages : 0;
 
@@ -383,18 +388,21 @@ static void bounded(void)
 			OK(barcopy_cache_invalidate(cache, low, high - low));
 		} else if (count < (i / 50 % 4 ? 3 : USES) && below(100) < 65) {
 			/* Many at a time, and then few, which the others must not have kept pinned. */
-			u->at = low;
-			u->size = high - low;
-			OK(cache ? barcopy_cache_get(cache, low, u->size, &u->r)
-				 : barcopy_map_range(g, low, u->size, 0, &u->r.cpu_ptr,
+			uint64_t *kind = &longest[low - b.segment < SEGMENT];
+
+			OK(cache ? barcopy_cache_get(cache, low, high - low, &u->r)
+				 : barcopy_map_range(g, low, high - low, 0, &u->r.cpu_ptr,
 						     &u->r.handle));
-			most += most_pages(low, high);
+			u->most = most_pages(low, high);
+			*kind = u->most > *kind ? u->most : *kind;
+			u->most = cache ? *kind : u->most;
+			most += u->most;
 			count++;
 		} else if (count) {
 			u = &use[below(count)];
 			OK(cache ? barcopy_cache_put(cache, &u->r)
 				 : barcopy_unmap_range(g, u->r.handle));
-			most -= most_pages(u->at, u->at + u->size);
+			most -= u->most;
 			*u = use[--count];
 		}
 		ck_assert_msg(bar_used(0) - before <= most * PAGE,
