@@ -209,6 +209,7 @@ struct sim_op {
 };
 
 CUresult sim_stream(CUstream handle, CUstream *stream);
+void sim_per_thread_used(void); /* its stream, by the calling thread */
 CUresult sim_submit(const struct sim_op *op); /* runs at once when nothing is ahead of it */
 void sim_run_op(const struct sim_op *op);
 bool sim_has_delay(void);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The stand-in's lock, cuInit, and what every exported function does first and last. */
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "sim.h"
@@ -12,6 +14,47 @@ struct sim_state sim = {
 
 /* The process that called cuInit. CUDA cannot be used in its forked children. */
 static atomic_int owner_pid;
+
+/*
+ * libcuda 580.159.04 on an H100 (2026-11-26): after cuStreamIsCapturing() or cuStreamQuery() of
+ * CU_STREAM_PER_THREAD each forked child dies by SIGSEGV in exit(), whichever thread forks, while
+ * the thread that called lives. After the thread's end no child did, nor after twelve other calls.
+ */
+static pthread_once_t per_thread_once = PTHREAD_ONCE_INIT;
+static pthread_key_t per_thread_key;
+static atomic_int per_thread_users; /* threads that live */
+
+static void per_thread_end(void *unused)
+{
+	(void)unused;
+	atomic_fetch_sub(&per_thread_users, 1);
+}
+
+static void per_thread_begin(void)
+{
+	if (pthread_key_create(&per_thread_key, per_thread_end))
+		abort();
+}
+
+void sim_per_thread_used(void)
+{
+	pthread_once(&per_thread_once, per_thread_begin);
+	if (pthread_getspecific(per_thread_key))
+		return;
+	if (pthread_setspecific(per_thread_key, &per_thread_users))
+		abort();
+	atomic_fetch_add(&per_thread_users, 1);
+}
+
+__attribute__((destructor)) static void exit_of_a_child(void)
+{
+	int owner = atomic_load(&owner_pid);
+
+	if (owner && owner != getpid() && atomic_load(&per_thread_users)) {
+		signal(SIGSEGV, SIG_DFL);
+		raise(SIGSEGV);
+	}
+}
 
 CUresult sim_enter(const char *call, enum sim_need need)
 {

@@ -77,8 +77,10 @@ CUresult sim_stream(CUstream handle, CUstream *stream)
 {
 	CUcontext ctx = sim_ctx();
 
-	if (handle == CU_STREAM_PER_THREAD)
+	if (handle == CU_STREAM_PER_THREAD) {
+		sim_per_thread_used();
 		return per_thread_stream(ctx, stream);
+	}
 	if (!handle || handle == CU_STREAM_LEGACY) {
 		*stream = ctx->streams;
 		return CUDA_SUCCESS;

@@ -246,13 +246,16 @@ static bool is_fatal(CUresult r)
 }
 
 /*
- * Asks about this thread's own stream: a query of the legacy one would break a capture in another
- * thread. A query of a stream that captures invalidates the capture, and no mode of the thread
- * allows it; cuStreamIsCapturing() changes nothing, and returns the context's error too.
+ * cuStreamIsCapturing() of the legacy stream returns the context's error, also one that no call has
+ * synchronised with, and leaves every capture whole; 906 says that one is at work. The other calls
+ * that would tell do harm (H100, 580.159.04, 2026-11-26): after a call of the per-thread stream
+ * every forked child dies in exit() while this thread lives, a query of the legacy stream
+ * invalidates another thread's capture, and a stream of the library's own ends with a reset of the
+ * primary context, after which its query is a SIGSEGV.
  */
 bool gdri_cuda_context_works(void *context)
 {
-	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUstreamCaptureStatus unused;
 	struct gdri_cuda_scope s;
 	CUresult r;
 
@@ -260,9 +263,7 @@ bool gdri_cuda_context_works(void *context)
 	r = gdri_cu.cuCtxPushCurrent_v2(context);
 	s.pushed = !r;
 	if (!r && gdri_cu.cuStreamIsCapturing)
-		r = gdri_cu.cuStreamIsCapturing(CU_STREAM_PER_THREAD, &capture);
-	if (!r && !capture && gdri_cu.cuStreamQuery)
-		r = gdri_cu.cuStreamQuery(CU_STREAM_PER_THREAD);
+		r = gdri_cu.cuStreamIsCapturing(CU_STREAM_LEGACY, &unused);
 	gdri_cuda_leave(&s);
 	return !is_fatal(r);
 }

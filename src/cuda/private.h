@@ -38,7 +38,7 @@ enum gdri_cuda_group {
 	X(cuMemUnmap, VMM) X(cuMemSetAccess, VMM) \
 	X(cuDeviceGetPCIBusId, ALONE) X(cuDeviceTotalMem_v2, ALONE) \
 	X(cuThreadExchangeStreamCaptureMode, ALONE) X(cuMemGetHandleForAddressRange, ALONE) \
-	X(cuStreamQuery, ALONE) X(cuStreamIsCapturing, ALONE) \
+	X(cuStreamIsCapturing, ALONE) \
 	X(cuMemHostRegister_v2, ALONE) X(cuMemHostUnregister, ALONE) \
 	X(cuStreamWriteValue32_v2, ALONE) X(cuMemFreeAsync, ALONE)
 /* clang-format on */

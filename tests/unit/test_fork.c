@@ -7,7 +7,9 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
+#include "barcopy_queue.h"
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "base/process.h"
@@ -373,7 +375,132 @@ static void primary_contexts(void)
 	OK(gdr_close(own));
 }
 
+/* ---- children that end by exit(), after each call that asks CUDA --------- */
+
+static struct {
+	CUdeviceptr memory;
+	barcopy_cache_t cache;
+	barcopy_mem_t mem;
+	barcopy_region_t region;
+	barcopy_queue_t queue;
+	gdr_mh_t pin, range;
+	void *map;
+	char bytes[4096];
+} asks;
+
+static int opens_any(void)
+{
+	g = open_any();
+	return 0;
+}
+
+static int pins_and_maps(void)
+{
+	return gdr_pin_buffer(g, asks.memory, CHUNK, 0, 0, &asks.pin)
+		       ?: gdr_map(g, asks.pin, &asks.map, CHUNK);
+}
+
+static int copies_by_the_engine(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = 1,
+				     .engine_write_min = 1 };
+
+	return barcopy_set_copy_options(asks.pin, &o)
+		       ?: gdr_copy_from_mapping(asks.pin, asks.bytes, asks.map, sizeof(asks.bytes));
+}
+
+static int maps_a_range(void)
+{
+	void *cpu;
+
+	return barcopy_map_range(g, asks.memory, 8, 0, &cpu, &asks.range);
+}
+
+static int hits(void)
+{
+	return barcopy_cache_create(g, NULL, &asks.cache) ?:
+	       barcopy_cache_get(asks.cache, asks.memory, 8, &asks.region) ?:
+	       barcopy_cache_put(asks.cache, &asks.region) ?:
+	       barcopy_cache_get(asks.cache, asks.memory, 8, &asks.region) ?:
+	       barcopy_cache_put(asks.cache, &asks.region) ?:
+	       barcopy_cache_trim(asks.cache, 0);
+}
+
+static int allocates(void)
+{
+	return barcopy_mem_alloc(g, 0, CHUNK, BARCOPY_MEM_SHAREABLE, &asks.mem);
+}
+
+static int exports_and_imports(void)
+{
+	barcopy_mem_t mem;
+	int fd, rc = barcopy_mem_export(g, &asks.mem, &fd);
+
+	rc = rc ?: barcopy_mem_import(g, 0, fd, CHUNK, 0, &mem) ?: barcopy_mem_free(g, &mem);
+	close(fd);
+	return rc;
+}
+
+static int tells(void)
+{
+	barcopy_bar_info_t info = { .struct_size = sizeof(info) };
+	uint64_t value;
+	int major;
+
+	return barcopy_get_bar_info(0, &info) ?:
+	       gdr_driver_get_version(g, &major, &major) ?:
+	       gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &major) ?:
+	       barcopy_get_handle_attribute(g, asks.pin, BARCOPY_HANDLE_ATTR_DEVICE, &value);
+}
+
+/* A wait asks each 100 ms whether the context works. */
+static int waits_in_a_queue(void)
+{
+	return barcopy_queue_create(g, 0, NULL, &asks.queue)
+		       ?: barcopy_queue_receive(asks.queue, asks.bytes, 48, NULL, 0, 300000000) !=
+				  ETIMEDOUT;
+}
+
+static int ends_a_queue(void)
+{
+	return barcopy_queue_destroy(asks.queue, 0);
+}
+
+static int ends_all(void)
+{
+	return barcopy_mem_free(g, &asks.mem) ?:
+	       barcopy_unmap_range(g, asks.range) ?:
+	       gdr_unpin_buffer(g, asks.pin) ?:
+	       gdr_close(g);
+}
+
+/* libcuda's exit handlers run in the child too. */
+static void children_exit(void)
+{
+	static int (*const calls[])(void) = {
+		opens_any, pins_and_maps, copies_by_the_engine, maps_a_range,	  hits,
+		allocates, tells,	  exports_and_imports,	waits_in_a_queue, ends_a_queue,
+		ends_all,
+	};
+
+	standin_start();
+	asks.memory = standin_alloc(CHUNK);
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		int status;
+		pid_t child;
+
+		OK(calls[i]());
+		child = fork();
+		if (!child)
+			exit(0);
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_msg(!status, "after call %zu a child ended with 0x%x", i, status);
+	}
+}
+
 static const struct unit_test tests[] = {
+	{ "children that exit", children_exit, "" },
 	{ "dma-bufs of pins", dmabufs, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "owned descriptors", owned, "" },
 	{ "descriptors that the program has closed", closed_by_the_program, "" },

@@ -519,7 +519,7 @@ static void dead_context(void)
 	char byte;
 
 	pretend_kernel(q);
-	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	cuda_hooks.set_fail("cuStreamIsCapturing:*=700");
 	FAILS_WITH(EPIPE, "context has ended",
 		   barcopy_queue_receive(q, &byte, 1, NULL, 0, UINT64_MAX));
 	ck_assert_int_eq(phase_of(q, false), BARCOPY_QUEUE_DEAD);
@@ -571,8 +571,7 @@ static void context_error(void)
 	static const int dead[] = { 4,	 201, 214, 220, 226, 700, 702, 709, 710,
 				    714, 715, 716, 717, 718, 719, 721, 810, 911 };
 	static const int alive[] = { 1, 2, 3, 400, 600, 800, 801, 900, 901, 906, 999 };
-	static const char *const calls[] = { "cuStreamQuery", "cuStreamIsCapturing",
-					     "cuCtxPushCurrent" };
+	static const char *const calls[] = { "cuStreamIsCapturing", "cuCtxPushCurrent" };
 	char fail[64];
 
 	for (size_t c = 0; c < COUNT(calls); c++) {
@@ -765,7 +764,7 @@ static void stopped_beside_a_kernel(void)
 			OK(barcopy_queue_stop(q, 0));
 	}
 	FAILS(EPIPE, barcopy_queue_receive(q, got, 48, NULL, 0, 0));
-	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	cuda_hooks.set_fail("cuStreamIsCapturing:*=700");
 	OK(barcopy_queue_destroy(q, 0));
 	cuda_hooks.set_fail("");
 }
@@ -897,7 +896,7 @@ static void any_queue(void)
 	TIMES_OUT(barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, MILLISECOND));
 	FAILS(EPIPE, barcopy_queue_receive_any(q, 1, &which, got, 48, NULL, &call, 0, WAIT));
 	pretend_kernel(q[1]);
-	cuda_hooks.set_fail("cuStreamQuery:*=700");
+	cuda_hooks.set_fail("cuStreamIsCapturing:*=700");
 	FAILS(EPIPE, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, UINT64_MAX));
 	OK(barcopy_queue_destroy(q[0], 0));
 	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, 0));
