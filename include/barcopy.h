@@ -377,7 +377,8 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
  * device memory. mem->cpu_ptr points at the buffer's first byte. This process needs no CUDA
  * context, and has no device address of the buffer: CUDA imports dma-bufs on Thor alone (driver
  * API, cuImportExternalMemory), so mem->device_ptr is 0 and copies never use the copy engine. The
- * exporter decides about SYNC_MEMOPS.
+ * exporter decides about SYNC_MEMOPS. The library verifies that fd is a dma-buf, by the magic number
+ * of its file system, which dma-bufs have since Linux 5.3; not that GPU memory is behind it.
  *
  * @param device  ordinal, in this process, of the memory's GPU; with BARCOPY_MEM_DMABUF also -1:
  *                unknown, which the dmabuf backend accepts and the gdrdrv backend (a driver that
@@ -387,7 +388,8 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
  *                at most the buffer's size
  * @param flags   0 or BARCOPY_MEM_DMABUF
  * @param mem     as in barcopy_mem_alloc()
- * @return 0; EINVAL (g, device, fd, size, flags, NULL); ENOTSUP (also: no backend here maps this
+ * @return 0; EINVAL (g, device, size, flags, NULL; fd, with BARCOPY_MEM_DMABUF also one that is no
+ *         dma-buf); ENOTSUP (also: no backend here maps this
  *         dma-buf); ENOMEM; EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,

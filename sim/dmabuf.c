@@ -91,6 +91,19 @@ static struct dmabuf *dmabuf_new(const struct sim_piece *pieces, unsigned int n)
 	return buf;
 }
 
+/* A number of the open file description, which other processes see too, marks a dma-buf. */
+enum { MARK = 57 }; /* a signal that nothing is to send: no owner is set */
+
+static int mark(int fd)
+{
+	return fd < 0 || fcntl(fd, F_SETSIG, MARK) ? -1 : fd;
+}
+
+bool sim_is_dmabuf(int fd)
+{
+	return fcntl(fd, F_GETSIG) == MARK;
+}
+
 CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, size_t first,
 			   bool mappable, int *fd)
 {
@@ -102,12 +115,12 @@ CUresult sim_dmabuf_create(const struct sim_piece *pieces, unsigned int n, size_
 	if (mappable)
 		sim_hook_mmap();
 	if (mappable && n == 1 && pieces[0].offset == 0 && first == pieces[0].size) {
-		*fd = sim_obj_export(pieces[0].obj, open);
+		*fd = mark(sim_obj_export(pieces[0].obj, open));
 		return *fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 	}
 	if (pipe2(ends, O_CLOEXEC))
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	buf = fstat(ends[1], &st) ? NULL : dmabuf_new(pieces, n);
+	buf = fstat(ends[1], &st) || mark(ends[0]) < 0 ? NULL : dmabuf_new(pieces, n);
 	if (!buf) {
 		close(ends[0]);
 		close(ends[1]);

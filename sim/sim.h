@@ -263,5 +263,6 @@ int sim_escape(int fd, unsigned long request, void *arg);
 
 /* mmap_hook.c: makes the loaded objects' mmap map these descriptors */
 void sim_hook_mmap(void);
+bool sim_is_dmabuf(int fd);
 
 #endif

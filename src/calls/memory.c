@@ -2,6 +2,7 @@
 /* The entry points for memory and ranges, and the notice of revoked ones. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/vfs.h>
 
 #include "base/inside.h"
 #include "base/struct_size.h"
@@ -63,10 +64,22 @@ static int init_and_find(int device, struct gdri_pci_address *pci)
 	return rc;
 }
 
+#ifndef DMA_BUF_MAGIC
+#define DMA_BUF_MAGIC 0x444d4142 /* include/uapi/linux/magic.h */
+#endif
+
+/*
+ * The descriptor comes from another program, perhaps one that is not to be trusted: of a memfd or a
+ * file it could cut off the end, and the next copy would be a SIGBUS. Since Linux 5.3 a dma-buf is
+ * of a file system of its own.
+ */
 static int check_dmabuf(const struct gdri_imported *imported, size_t size)
 {
 	struct gdri_pci_address pci;
+	struct statfs fs;
 
+	if (fstatfs(imported->fd, &fs) || fs.f_type != DMA_BUF_MAGIC)
+		return gdri_fail(EINVAL, "descriptor %d is not a dma-buf", imported->fd);
 	if (size % GPU_PAGE_SIZE)
 		return gdri_fail(EINVAL, "size 0x%zx of a dma-buf is not a multiple of 64 KiB",
 				 size);

@@ -5,6 +5,7 @@
  * tests/attack.
  */
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "base/inside.h"
@@ -190,7 +191,7 @@ static void small_bar(void)
 }
 
 /* Descriptors of a row; -1, -2 and 99 are invalid. */
-enum { PIPE = 1000, DMABUF, EXPORTED };
+enum { PIPE = 1000, DMABUF, EXPORTED, MEMFD, PLAIN };
 
 static void import_errors(void)
 {
@@ -199,7 +200,10 @@ static void import_errors(void)
 		size_t size;
 		uint32_t flags;
 	} rows[] = {
-		{ ENOTSUP, 0, PIPE, CHUNK, BARCOPY_MEM_DMABUF },
+		{ EINVAL, 0, PIPE, CHUNK, BARCOPY_MEM_DMABUF },
+		{ EINVAL, 0, MEMFD, CHUNK, BARCOPY_MEM_DMABUF },
+		{ EINVAL, -1, MEMFD, CHUNK, BARCOPY_MEM_DMABUF },
+		{ EINVAL, 0, PLAIN, CHUNK, BARCOPY_MEM_DMABUF },
 		{ EINVAL, 0, -1, CHUNK, BARCOPY_MEM_DMABUF },
 		{ EINVAL, 0, 99, CHUNK, BARCOPY_MEM_DMABUF },
 		{ EINVAL, 0, DMABUF, 0, BARCOPY_MEM_DMABUF },
@@ -219,7 +223,8 @@ static void import_errors(void)
 		{ EINVAL, 5, EXPORTED, CHUNK, 0 },
 	};
 	barcopy_mem_t mem, out = { .size = 42 };
-	int ends[2], dmabuf, exported = -7;
+	int ends[2], dmabuf, exported = -7, memfd = memfd_create("not GPU memory", 0);
+	FILE *plain = tmpfile();
 	struct rlimit limit;
 	CUdeviceptr ptr;
 	gdr_mh_t range;
@@ -230,6 +235,7 @@ static void import_errors(void)
 	CU(cuda.cuMemGetHandleForAddressRange(&dmabuf, ptr, CHUNK,
 					      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert(plain && !ftruncate(memfd, CHUNK) && !ftruncate(fileno(plain), CHUNK));
 	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(barcopy_map_range(g, mem.device_ptr, 8, 0, &cpu, &range));
 	FAILS(EINVAL, barcopy_mem_export(g, &(barcopy_mem_t){ .handle = range }, &exported));
@@ -244,6 +250,7 @@ static void import_errors(void)
 		int fd = rows[i].fd;
 
 		fd = fd == PIPE ? ends[0] : fd == DMABUF ? dmabuf : fd == EXPORTED ? exported : fd;
+		fd = fd == MEMFD ? memfd : fd == PLAIN ? fileno(plain) : fd;
 		ck_assert_msg(barcopy_mem_import(g, rows[i].device, fd, rows[i].size, rows[i].flags,
 						 &out) == rows[i].err,
 			      "row %zu: %s", i, barcopy_last_error());
