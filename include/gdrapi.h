@@ -152,7 +152,9 @@ int gdr_close(gdr_t g);
 void gdr_runtime_get_version(int *major, int *minor);
 
 /**
- * The level of the driver: the node's on the gdrdrv backend, 2.6 on every other.
+ * The level that pins of ordinary device memory have: the highest one among the context's backends
+ * that serve such memory, or among all if none does. That of the gdrdrv backend is its node's, that
+ * of every other backend 2.6. So it is the node's where only the node serves.
  * @return 0; EINVAL (g, or a NULL pointer).
  */
 int gdr_driver_get_version(gdr_t g, int *major, int *minor);

@@ -114,30 +114,42 @@ static int ask_attribute(const struct gdri_backends *set, const struct gdri_back
 	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
 }
 
+/* If any backend serves ordinary device memory, only those that do count (gdrapi.h). */
+static bool counts(const struct gdri_backends *set, const struct gdri_backend *b)
+{
+	uint32_t needed = 0;
+
+	for (size_t i = 0; i < set->count; i++)
+		needed |= set->of[i]->caps & GDRI_CAP_DEVICE_MEMORY;
+	return (b->caps & needed) == needed;
+}
+
 /* A flag is supported if any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 {
 	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
-	uint32_t needed = 0;
 
-	/* If any backend serves ordinary device memory, only those that do are asked (gdrapi.h). */
 	for (size_t i = 0; i < set->count; i++)
-		needed |= set->of[i]->caps & GDRI_CAP_DEVICE_MEMORY;
-	for (size_t i = 0; i < set->count; i++) {
-		const struct gdri_backend *b = set->of[i];
-
-		if ((b->caps & needed) == needed && ask_attribute(set, b, attr) == any)
+		if (counts(set, set->of[i]) && ask_attribute(set, set->of[i], attr) == any)
 			return any;
-	}
 	return !any;
 }
 
+/* The highest one: a pin that an old driver refuses goes on to the next backend. */
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor)
 {
-	*major = GDR_API_MAJOR_VERSION;
-	*minor = GDR_API_MINOR_VERSION;
-	if (set->of[0]->driver_version)
-		set->of[0]->driver_version(set->state[set->of[0]->id - 1], major, minor);
+	*major = *minor = 0;
+	for (size_t i = 0; i < set->count; i++) {
+		const struct gdri_backend *b = set->of[i];
+		int of[2] = { GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION };
+
+		if (b->driver_version)
+			b->driver_version(set->state[b->id - 1], &of[0], &of[1]);
+		if (counts(set, b) && (of[0] > *major || (of[0] == *major && of[1] > *minor))) {
+			*major = of[0];
+			*minor = of[1];
+		}
+	}
 	return 0;
 }
 

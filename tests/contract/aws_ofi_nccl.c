@@ -39,6 +39,11 @@ int main(void)
 	f.runtime_get_version(&major, &minor);
 	OK(f.driver_get_version(g, &drv_major, &drv_minor));
 	AT_LEAST(major, minor, 2, 5);
+	if (drv_major < 2 || (drv_major == 2 && drv_minor < 5)) {
+		OK(f.close(g));
+		CHECK(!dlclose(lib));
+		DISABLED("the driver is older than 2.5: off");
+	}
 	LOAD(lib, f.pin_buffer_v2, "gdr_pin_buffer_v2");
 
 	memory = contract_alloc(1 << 20);

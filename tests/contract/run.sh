@@ -90,8 +90,11 @@ client() {
 			GDRSIM_NODE_PERSISTENT=0
 		for level in 2.0 2.4; do
 			case $name-$level in
-			mscclpp-*) run "$program" $disabled "$name on gdrdrv $level" "${node[@]}" \
-				GDRSIM_NODE_LEVEL=$level ;;
+			mscclpp-* | aws_ofi_nccl-*) run "$program" $disabled "$name on gdrdrv $level" \
+				"${node[@]}" GDRSIM_NODE_LEVEL=$level ;;&
+			aws_ofi_nccl-*) run "$program" 0 "$name on gdrdrv $level and rm" "${node[@]}" \
+				GDRSIM_NODE_LEVEL=$level GDRSIM_RM=present ;;
+			mscclpp-*) ;;
 			nccl-2.0 | trtllm-2.0) ;; # they want 2.1 themselves
 			*) run "$program" 0 "$name on gdrdrv $level" "${node[@]}" \
 				GDRSIM_NODE_LEVEL=$level ;;

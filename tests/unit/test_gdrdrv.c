@@ -37,6 +37,22 @@ static void test_levels(void)
 	ck_assert_int_eq(resources_fds(), fds);
 }
 
+/* What an old driver refuses rm serves, so programs that want 2.5 of the driver get it. */
+static void test_level_beside_rm(void)
+{
+	int major, minor;
+
+	node_open("2.4", "1");
+	OK(gdr_driver_get_version(g, &major, &minor));
+	ck_assert_int_eq(major, 2);
+	ck_assert_int_eq(minor, 6);
+	ck_assert_int_eq(attribute(GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), 1);
+	node_open_alone("2.4", "1");
+	OK(gdr_driver_get_version(g, &major, &minor));
+	ck_assert_int_eq(minor, 4);
+	end_now();
+}
+
 /* A request for the memory's own type is granted at any level, one for another type at none. */
 static void test_mapping_types(void)
 {
@@ -282,6 +298,7 @@ static void test_fork(void)
 
 static const struct unit_test tests[] = {
 	{ "levels", test_levels, .rows = 14 },
+	{ "a level beside rm", test_level_beside_rm, "GDRSIM_RM=present" },
 	{ "mapping types", test_mapping_types, .rows = 6 },
 	{ "a request ends with its map", test_request_ends },
 	{ "no type call", test_no_type_call },
