@@ -145,7 +145,9 @@ for name in sys.argv[1:]:
 		595.44.02 a debugger that reads .* crashes the kernel .*11 ok, 2 notes,
 		595.45 a debugger that reads .* crashes the kernel .*11 ok, 2 notes,
 		595.45.04 a debugger that reads .* crashes the kernel .*11 ok, 2 notes,
-		595.45.05 the driver is newer than 595.45.04, .*11 ok, 2 notes,
+		595.45.05 the driver is newer than 595.45.04, .*a debugger that .*11 ok, 3 notes,
+		595.71.04 a debugger that reads .* crashes the kernel .*11 ok, 3 notes,
+		595.71.05 the driver is newer than 595.45.04, .*11 ok, 2 notes,
 		595.100.01 the driver is newer than 595.45.04, .*11 ok, 2 notes,
 		600.10 the driver is newer than 595.45.04, .*11 ok, 2 notes,
 	END

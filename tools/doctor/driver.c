@@ -163,16 +163,17 @@ static void check_compared(const struct machine *m, struct report *r)
 }
 
 /*
- * nvidia_vma_access() of these releases reads a mapping's context before it has looked for it
- * (kernel-open/nvidia/nv-mmap.c).
+ * nvidia_vma_access() of 595.44.02 to 595.45.04 reads a mapping's context before it has looked for
+ * it (kernel-open/nvidia/nv-mmap.c). A crash of 595.58.03 is reported, and 595.71.05 mends it, by
+ * open-gpu-kernel-modules 1107 and 1096; the source of both releases was not at hand.
  */
 static void check_vma_access(const struct machine *m, struct report *r)
 {
 	if (m->driver.loaded && newer(m->driver.version, "595.44") &&
-	    !newer(m->driver.version, "595.45.04"))
+	    !newer(m->driver.version, "595.71.04"))
 		finding(r, SEV_NOTE, NULL,
 			"use no gdb, and nothing else that reads /proc/PID/mem, on processes that "
-			"have mapped GPU memory, by this library or by CUDA",
+			"have mapped GPU memory, by this library or by CUDA; 595.71.05 mends it",
 			NULL, "a debugger that reads a mapping of this driver crashes the kernel");
 }
 
