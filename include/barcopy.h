@@ -355,7 +355,8 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 /**
  * Unmaps, unpins and frees. The GPU must have finished its work on the memory. The call zeroes
  * *mem, so that a second call on it is EINVAL.
- * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES.
+ * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES;
+ *         ENOMEM (munmap() failed); EIO.
  */
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
 
@@ -365,7 +366,8 @@ int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem);
  * barcopy_mem_t.
  * @param fd  close-on-exec; the caller closes it. The memory exists while a descriptor is open
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc()); ENOTSUP (allocated
- *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); EMFILE; EIO; EACCES.
+ *         without BARCOPY_MEM_SHAREABLE, or imported as a dma-buf); ENOMEM; EMFILE; ENFILE; ENODEV;
+ *         EIO; EACCES.
  */
 int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
 
@@ -443,7 +445,8 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 
 /**
  * Ends a range; the pages stay mapped while another range of the context lies in them.
- * @return 0; EINVAL (g, or not a handle of barcopy_map_range()); EACCES.
+ * @return 0; EINVAL (g, or not a handle of barcopy_map_range()); EACCES; ENOMEM (munmap() failed);
+ *         EIO.
  */
 int barcopy_unmap_range(gdr_t g, gdr_mh_t handle);
 

@@ -81,7 +81,7 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		if (rc) {
 			add_reason(&why, b, gdri_error_text());
 			/* A node that exists but refuses says more than one that does not exist. */
-			if (rc != -ENODEV && err == ENODEV)
+			if (rc != -ENODEV && rc != -ENOTSUP && err == ENODEV)
 				err = -rc;
 			continue;
 		}

@@ -33,13 +33,14 @@ enum { HOST_PAGE = 4096 };
 /* Objects begin at multiples of it in the address space: of 2 MiB and 32 MiB, as far as seen. */
 enum { OBJECT_UNIT = 1 << 20 };
 
+/* What fails at an end is for no caller to mend: EIO, whatever RM answers. */
 static int free_object(const struct gdri_rm_range *range, rm_handle object)
 {
 	struct rm_free arg = { .client = gdri_rm_client(),
 			       .parent = range->gpu->device,
 			       .object = object };
 
-	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE");
+	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE") ? -EIO : 0;
 }
 
 static bool add_object(struct gdri_rm_range *r, rm_handle object, uint64_t offset, uint64_t size)
@@ -451,7 +452,7 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
 				.object = o->object,
 				.address = o->address };
 
-	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY");
+	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY") ? -EIO : 0;
 }
 
 /*

@@ -49,17 +49,30 @@ static int first(int a, int b)
 	return a ? a : b;
 }
 
+static char undocumented[256]; /* the first call with such an errno */
+
+/* No assertion: it would allocate, and an allocation may be what is to fail. */
+static int called(const char *call, int rc)
+{
+	if (rc && !*undocumented && !errno_documented(call, rc))
+		snprintf(undocumented, sizeof(undocumented), "%s: errno %d (%s)", call, rc,
+			 barcopy_last_error());
+	return rc;
+}
+
+#define CALL(name, ...) called(#name, name(__VA_ARGS__))
+
 static int plain_pin(const struct deed *deed)
 {
 	gdr_mh_t h;
 	void *va;
-	int rc = gdr_pin_buffer_v2(g, memory + 70000, 100000, 0, &h);
+	int rc = CALL(gdr_pin_buffer_v2, g, memory + 70000, 100000, 0, &h);
 
 	(void)deed;
 	if (rc)
 		return rc;
-	rc = gdr_map(g, h, &va, 65536);
-	return first(rc, gdr_unpin_buffer(g, h));
+	rc = CALL(gdr_map, g, h, &va, 65536);
+	return first(rc, CALL(gdr_unpin_buffer, g, h));
 }
 
 static int use_range(const struct deed *deed)
@@ -70,16 +83,16 @@ static int use_range(const struct deed *deed)
 	size_t size = deed->engine ? sizeof(bytes) : 100;
 	gdr_mh_t h;
 	void *cpu;
-	int rc = barcopy_map_range(g, memory + 70000, 100000, deed->flags, &cpu, &h);
+	int rc = CALL(barcopy_map_range, g, memory + 70000, 100000, deed->flags, &cpu, &h);
 
 	if (rc)
 		return rc;
 	if (deed->engine) {
-		rc = barcopy_set_copy_options(h, &o);
-		rc = first(rc, gdr_copy_to_mapping(h, cpu, bytes, size));
+		rc = CALL(barcopy_set_copy_options, h, &o);
+		rc = first(rc, CALL(gdr_copy_to_mapping, h, cpu, bytes, size));
 	}
-	rc = first(rc, gdr_copy_from_mapping(h, bytes, cpu, size));
-	return first(rc, barcopy_unmap_range(g, h));
+	rc = first(rc, CALL(gdr_copy_from_mapping, h, bytes, cpu, size));
+	return first(rc, CALL(barcopy_unmap_range, g, h));
 }
 
 static int cached(const struct deed *deed)
@@ -87,49 +100,49 @@ static int cached(const struct deed *deed)
 	barcopy_cache_options_t o = { .struct_size = sizeof(o), .whole_max = 4096 };
 	barcopy_region_t a, b;
 	barcopy_cache_t cache;
-	int rc = barcopy_cache_create(g, &o, &cache);
+	int rc = CALL(barcopy_cache_create, g, &o, &cache);
 
 	(void)deed;
 	if (rc)
 		return rc;
-	rc = barcopy_cache_get(cache, memory + 5, 100, &a);
+	rc = CALL(barcopy_cache_get, cache, memory + 5, 100, &a);
 	if (!rc) {
-		rc = barcopy_cache_get(cache, memory + 60000, 100000,
-				       &b); /* joined with the first */
+		rc = CALL(barcopy_cache_get, cache, memory + 60000, 100000,
+			  &b); /* joined with the first */
 		if (!rc) {
-			rc = gdr_copy_from_mapping(b.handle, bytes, b.cpu_ptr, 100);
-			rc = first(rc, barcopy_cache_put(cache, &b));
+			rc = CALL(gdr_copy_from_mapping, b.handle, bytes, b.cpu_ptr, 100);
+			rc = first(rc, CALL(barcopy_cache_put, cache, &b));
 		}
-		rc = first(rc, barcopy_cache_put(cache, &a));
+		rc = first(rc, CALL(barcopy_cache_put, cache, &a));
 	}
-	return first(rc, barcopy_cache_destroy(cache));
+	return first(rc, CALL(barcopy_cache_destroy, cache));
 }
 
 static int own_memory(const struct deed *deed)
 {
 	barcopy_mem_t mem;
-	int rc = barcopy_mem_alloc(g, 0, 5000, 0, &mem);
+	int rc = CALL(barcopy_mem_alloc, g, 0, 5000, 0, &mem);
 
 	(void)deed;
-	return rc ? rc : barcopy_mem_free(g, &mem);
+	return rc ? rc : CALL(barcopy_mem_free, g, &mem);
 }
 
 static int shared_memory(const struct deed *deed)
 {
 	barcopy_mem_t mem, again;
-	int fd, rc = barcopy_mem_alloc(g, 0, 5000, BARCOPY_MEM_SHAREABLE, &mem);
+	int fd, rc = CALL(barcopy_mem_alloc, g, 0, 5000, BARCOPY_MEM_SHAREABLE, &mem);
 
 	(void)deed;
 	if (rc)
 		return rc;
-	rc = barcopy_mem_export(g, &mem, &fd);
+	rc = CALL(barcopy_mem_export, g, &mem, &fd);
 	if (!rc) {
-		rc = barcopy_mem_import(g, 0, fd, mem.size, 0, &again);
+		rc = CALL(barcopy_mem_import, g, 0, fd, mem.size, 0, &again);
 		if (!rc)
-			rc = barcopy_mem_free(g, &again);
+			rc = CALL(barcopy_mem_free, g, &again);
 		close(fd);
 	}
-	return first(rc, barcopy_mem_free(g, &mem));
+	return first(rc, CALL(barcopy_mem_free, g, &mem));
 }
 
 static const struct deed deeds[] = {
@@ -173,17 +186,11 @@ static void prepare(const struct deed *deed)
 /* NULL, or what is wrong with how it failed. */
 static const char *run(const struct deed *deed, bool *worked)
 {
-	static char text[256];
-	int rc;
-
 	if (!deed->run)
 		return life_run(&lives[deed->life], worked);
-	rc = deed->run(deed);
-	*worked = !rc;
-	if (!rc || errno_documented(rc))
-		return NULL;
-	snprintf(text, sizeof(text), "errno %d (%s)", rc, barcopy_last_error());
-	return text;
+	*undocumented = '\0';
+	*worked = !deed->run(deed);
+	return *undocumented ? undocumented : NULL;
 }
 
 /* ---- what there is ------------------------------------------------------- */
@@ -508,7 +515,7 @@ static const enum what whats[] = { CUDA, RM, SYSTEM };
 #define CUDA_CALLS   &whats[CUDA]
 #define RM_CALLS     &whats[RM]
 #define SYSTEM_CALLS &whats[SYSTEM]
-#define ON_NODE "LD_PRELOAD=$SIM/libgdrdrv_node.so"
+#define ON_NODE	     "LD_PRELOAD=$SIM/libgdrdrv_node.so"
 
 static const struct unit_test tests[] = {
 	{ "CUDA calls, used process", sweep_used, "", CUDA_CALLS },
