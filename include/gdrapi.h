@@ -59,10 +59,13 @@ extern "C" {
 	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
 
 /* BAR1 is managed in pages of 64 KiB (GPUDirect RDMA guide, section 12.2). */
+/* Spelled to the space as in GDRCopy's header: programs define the same names themselves. */
+/* clang-format off */
 #define GPU_PAGE_SHIFT 16
 #define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
-#define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)
+#define GPU_PAGE_OFFSET (GPU_PAGE_SIZE-1)
 #define GPU_PAGE_MASK (~GPU_PAGE_OFFSET)
+/* clang-format on */
 
 /* ---------------------------------------------------------------------------------------------
  * Types
@@ -178,7 +181,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 
 /**
  * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
- * gdr_get_info() returns the result.
+ * gdr_get_info() returns the result. It may reach over several allocations: each GPU page has to
+ * hold a byte of one, and the last byte has to lie in one, as CUDA tells their bounds.
  *
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
  * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when

@@ -209,6 +209,11 @@ static int pin_address(const struct node *node, const struct gdri_pin_request *r
 		 : call(node, GDRDRV_IOC_PIN_BUFFER, &old);
 	if (err == ENOMEM || err == ENOSPC)
 		return gdri_fail(ENOMEM, "PIN_BUFFER: no memory, or BAR1 is full");
+	if (err == EINVAL && request->memory.kind == GDRI_MEMORY_DEVICE &&
+	    !gdri_cuda_is_rdma_capable(request->addr))
+		return gdri_fail(EINVAL, "PIN_BUFFER: the memory is not suitable for GPUDirect "
+					 "RDMA: cuMemCreate memory needs "
+					 "allocFlags.gpuDirectRDMACapable");
 	*handle = v2 ? p.handle : old.handle;
 	return result("PIN_BUFFER", err);
 }

@@ -36,6 +36,7 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
 	uint64_t at = low, hole = low;
+	const struct gdri_part *last;
 
 	if (low - m->base >= m->size)
 		(void)describe(low, high - low, m);
@@ -60,9 +61,14 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}
-	return hole >= high ? 0
-			    : gdri_fail(EINVAL, "the range ends 0x%llx bytes beyond its allocation",
-					(unsigned long long)(high - hole));
+	if (hole >= high)
+		return 0;
+	last = &region->parts[region->part_count - 1];
+	return gdri_fail(
+		EINVAL,
+		"the range ends 0x%llx bytes beyond its allocation of 0x%llx bytes at 0x%llx",
+		(unsigned long long)(high - hole), (unsigned long long)(last->end - last->start),
+		(unsigned long long)last->start);
 }
 
 /* Where CUDA is asked about a part: its first byte in the range. */

@@ -59,6 +59,9 @@ void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 int gdri_cuda_device_of(uint64_t addr, size_t size); /* the ordinal of its device, or -1 */
 
+/* Is memory there suitable for GPUDirect RDMA? True also where CUDA does not say. */
+bool gdri_cuda_is_rdma_capable(uint64_t addr);
+
 /* One call into CUDA. Does addr still lie in the allocation of that buffer ID? */
 bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id);
 /* One call into CUDA. Is this byte of host memory page-locked, as far as CUDA knows? */

@@ -164,6 +164,15 @@ int gdri_cuda_device_of(uint64_t addr, size_t size)
 	return m.device;
 }
 
+bool gdri_cuda_is_rdma_capable(uint64_t addr)
+{
+	unsigned int capable = 1;
+
+	return gdri_cu.cuPointerGetAttribute(
+		       &capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, addr) ||
+	       capable;
+}
+
 bool gdri_cuda_sync_memops(const struct gdri_memory *m)
 {
 	struct gdri_cuda_scope s;

@@ -37,6 +37,22 @@ static void test_levels(void)
 	ck_assert_int_eq(resources_fds(), fds);
 }
 
+/* The driver refuses memory without gpuDirectRDMACapable: the text says so. */
+static void test_not_rdma_capable(void)
+{
+	CUdeviceptr with = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_RDMA);
+	CUdeviceptr without = standin_chunks(0, 0, 1, 2 * MIB, 0);
+	gdr_mh_t h;
+
+	node_open_alone("2.6", "1");
+	FAILS_WITH(EINVAL, "cuMemCreate memory needs allocFlags.gpuDirectRDMACapable",
+		   gdr_pin_buffer(g, without, MIB, 0, 0, &h));
+	OK(gdr_pin_buffer(g, with, MIB, 0, 0, &h));
+	node.faults("PIN_BUFFER_V2:*=EINVAL");
+	FAILS_WITH(EINVAL, "PIN_BUFFER: Invalid argument", gdr_pin_buffer(g, with, MIB, 0, 0, &h));
+	end_now();
+}
+
 /* What an old driver refuses rm serves, so programs that want 2.5 of the driver get it. */
 static void test_level_beside_rm(void)
 {
@@ -298,6 +314,7 @@ static void test_fork(void)
 
 static const struct unit_test tests[] = {
 	{ "levels", test_levels, .rows = 14 },
+	{ "not capable of RDMA", test_not_rdma_capable },
 	{ "a level beside rm", test_level_beside_rm, "GDRSIM_RM=present" },
 	{ "mapping types", test_mapping_types, .rows = 6 },
 	{ "a request ends with its map", test_request_ends },
