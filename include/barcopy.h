@@ -339,7 +339,8 @@ typedef struct barcopy_mem {
  *
  * The platform decides the allocator: cuMemHostAlloc on integrated GPUs; cuMemAlloc where its
  * memory can be mapped; else, and with BARCOPY_MEM_SHAREABLE, exportable, GPUDirect-capable memory
- * of cuMemCreate, with the size rounded up to its granularity (2 MiB on most GPUs).
+ * of cuMemCreate, with the size rounded up to its granularity (2 MiB on most GPUs). The memory is
+ * not cleared: it may hold what this process stored there before.
  *
  * @param device  CUDA device ordinal
  * @param size    bytes, at least 1

@@ -106,8 +106,8 @@ class Context(Closable):
     def alloc(self, shape, dtype=None, device=0, cached=False, shareable=False):
         """
         Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
-        of numpy's or PyTorch's) an array of that shape, which may be one number. shareable: export()
-        will be asked for.
+        of numpy's or PyTorch's) an array of that shape, which may be one number. The memory is not
+        cleared: it may hold older words. shareable: export() will be asked for.
         """
         type_ = None
         if dtype is not None:

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import errno
 import gc
+import io
 import os
 import re
 import subprocess
@@ -223,6 +224,28 @@ class Copies(Case):
     def test_options(self):
         self.mem.set_copy_options(engine_read_min=barcopy.ENGINE_AUTO)
         self.mem.set_copy_options()
+
+
+class Pages(Case):
+    """A page's example in a program that goes on: memory of one request comes back in the next."""
+
+    def test_two_requests(self):
+        with open(os.path.join(ROOT, "docs", "token.md"), encoding="utf-8") as f:
+            block = re.search(r"```python\n(.*?)```", f.read(), re.S).group(1)
+        kernel = "box.put64(0, step << 32 | token)"
+        self.assertIn(kernel, block)
+        block = block.replace(kernel, "later(box, step << 32 | token)").replace("42", "request")
+
+        def later(box, word):
+            threading.Timer(0.05, box.put64, (0, word)).start()
+
+        kept = self.gdr.alloc(64)  # and with it its block, where the requests have their words
+        for request in 1234, 4321:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(block, {"later": later, "request": request})
+            self.assertEqual(out.getvalue(), f"{request}\n")
+        kept.close()
 
 
 class Number:
