@@ -12,6 +12,8 @@
 # Needs root, debootstrap, some 4 GiB for each root. Ends with `N passed, N failed, N skipped`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=tests/common/debian.bash
+. tests/common/debian.bash
 dir=build/fresh keep='' suites=()
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -35,28 +37,6 @@ commit=$(git rev-parse HEAD) || exit 1
 [ -z "$(git status --porcelain)" ] || echo "note: what is not committed is not in it"
 mkdir -p "$dir" && dir=$(cd "$dir" && pwd) || exit 1
 passed=0 failed=0
-
-# This machine's mirror: of Debian, or (security) of its security suites.
-mirror() {
-	# shellcheck disable=SC2016
-	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(ORIGIN)' 'Created-By: Packages' |
-		awk -v want="${1:-main}" '$3 == "Debian" {
-			if (($2 ~ /-security$/ ? "security" : "main") == want) { print $1; exit }
-		}'
-}
-
-# The root's own sources, and how this machine reaches mirrors.
-configure() {
-	local root=$1 suite=$2 main=$3 security
-	security=$(mirror security)
-	{
-		echo "deb $main $suite main"
-		echo "deb $main $suite-updates main"
-		[ -z "$security" ] || echo "deb $security $suite-security main"
-	} >"$root/etc/apt/sources.list"
-	apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries)' >"$root/etc/apt/apt.conf.d/99host"
-	cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-}
 
 # inside ROOT COMMAND...: with a /proc, /sys and /dev; both namespaces end with this process.
 inside() {

@@ -272,6 +272,12 @@ if [ "$arch" = none ] || [ "$(id -u)" != 0 ] || ! have mmdebstrap; then
 else
 	# shellcheck source=tests/packages/root.sh
 	. "$here/root.sh"
+	if have debootstrap; then
+		# shellcheck source=tests/packages/dkms.sh
+		. "$here/dkms.sh"
+	else
+		skip "barcopy-dkms on Debian 12 and 13" "needs debootstrap"
+	fi
 fi
 
 echo "packages: $((SECONDS - started)) s"
