@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * compare OLD.so NEW.so [--sim DIR]: the cost of small copies, and of a get and its put that hit in
- * the cache, in two builds of the library; with GDRCOPY_STATS=1, of calls that are counted. Both
+ * compare OLD.so NEW.so [--sim DIR]: the cost of small copies, of a get and its put that hit in the
+ * cache or miss, of an invalidation that finds nothing, and of a pin and a map with their ends, in
+ * two builds of the library; with GDRCOPY_STATS=1, of calls that are counted. Both
  * builds run in one process, in turn, on the same memory, since on a GPU two places differ by 10 %.
  * For developers: not installed.
  *
@@ -34,19 +35,39 @@ enum { ROUNDS = 1501, ROUND_NS = 100000, BUILDS = 2 };
 	X(cache_create, barcopy_cache_create)      \
 	X(cache_get, barcopy_cache_get)            \
 	X(cache_put, barcopy_cache_put)            \
+	X(invalidate, barcopy_cache_invalidate)    \
+	X(pin, gdr_pin_buffer)                     \
+	X(unpin, gdr_unpin_buffer)                 \
+	X(map, gdr_map)                            \
+	X(unmap, gdr_unmap)                        \
 	X(last_error, barcopy_last_error)
 
 struct build {
 #define FIELD(field, function) __typeof__(&function) field;
 	CALLS(FIELD)
+	gdr_t g;
 	barcopy_mem_t mem;
 	barcopy_cache_t cache[2]; /* by validity */
+	gdr_mh_t pinned;
 };
 
-/* Of a vector: so many pieces of 64 bytes. Of a hit: the validity. */
+/* Of a vector: so many pieces of 64 bytes. Of a hit or a miss: the validity. */
 static const struct job {
 	const char *name;
-	enum { WRITE, PUT, POST, VECTOR_TO, READ, GET, VECTOR_FROM, HIT } call;
+	enum {
+		WRITE,
+		PUT,
+		POST,
+		VECTOR_TO,
+		READ,
+		GET,
+		VECTOR_FROM,
+		HIT,
+		MISS,
+		INVALIDATE,
+		PIN,
+		MAP
+	} call;
 	size_t size;
 } jobs[] = {
 	{ "write 8 B", WRITE, 8 },
@@ -68,6 +89,11 @@ static const struct job {
 	{ "vector from, 16", VECTOR_FROM, 16 },
 	{ "hit", HIT, BARCOPY_CACHE_CHECK_TAG },
 	{ "hit, notified", HIT, BARCOPY_CACHE_NOTIFIED },
+	{ "invalidate", INVALIDATE, BARCOPY_CACHE_NOTIFIED },
+	{ "miss", MISS, BARCOPY_CACHE_CHECK_TAG },
+	{ "miss, notified", MISS, BARCOPY_CACHE_NOTIFIED },
+	{ "pin, unpin", PIN, 65536 },
+	{ "map, unmap", MAP, 65536 },
 };
 
 /* With memory of its own, or that of `other`. */
@@ -76,7 +102,6 @@ static void load(struct build *b, const char *path, const struct build *other)
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	void *fn;
 	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
-	gdr_t g;
 
 #define LOOK_UP(field, function)                 \
 	fn = lib ? dlsym(lib, #function) : NULL; \
@@ -84,15 +109,17 @@ static void load(struct build *b, const char *path, const struct build *other)
 		tool_fail("%s", dlerror());      \
 	memcpy(&b->field, &fn, sizeof(fn));
 	CALLS(LOOK_UP)
-	g = b->open(BARCOPY_OPEN_ANY);
+	b->g = b->open(BARCOPY_OPEN_ANY);
 	if (other)
 		b->mem = other->mem;
-	if (!g || (other ? b->map_range(g, other->mem.device_ptr, 65536, 0, &b->mem.cpu_ptr,
-					&b->mem.handle)
-			 : b->alloc(g, 0, 65536, 0, &b->mem)))
+	if (!b->g ||
+	    (other ? b->map_range(b->g, other->mem.device_ptr, 65536, 0, &b->mem.cpu_ptr,
+				  &b->mem.handle)
+		   : b->alloc(b->g, 0, 65536, 0, &b->mem)) ||
+	    b->pin(b->g, b->mem.device_ptr, 65536, 0, 0, &b->pinned))
 		tool_fail("%s: %s", path, b->last_error());
 	for (; o.validity < ARRAY_SIZE(b->cache); o.validity++)
-		if (b->cache_create(g, &o, &b->cache[o.validity]))
+		if (b->cache_create(b->g, &o, &b->cache[o.validity]))
 			tool_fail("%s: %s", path, b->last_error());
 }
 
@@ -102,6 +129,29 @@ static void hit(const struct build *b, barcopy_cache_t cache)
 
 	if (b->cache_get(cache, b->mem.device_ptr, 8, &region) || b->cache_put(cache, &region))
 		tool_fail("a hit failed: %s", b->last_error());
+}
+
+static void miss(const struct build *b, barcopy_cache_t cache)
+{
+	if (b->invalidate(cache, b->mem.device_ptr, 8))
+		tool_fail("an invalidation failed: %s", b->last_error());
+	hit(b, cache);
+}
+
+static void pin(const struct build *b, size_t size)
+{
+	gdr_mh_t h;
+
+	if (b->pin(b->g, b->mem.device_ptr, size, 0, 0, &h) || b->unpin(b->g, h))
+		tool_fail("a pin failed: %s", b->last_error());
+}
+
+static void map(const struct build *b, size_t size)
+{
+	void *at;
+
+	if (b->map(b->g, b->pinned, &at, size) || b->unmap(b->g, b->pinned, at, size))
+		tool_fail("a map failed: %s", b->last_error());
 }
 
 static void calls(const struct build *b, const struct job *job, size_t count)
@@ -129,6 +179,10 @@ static void calls(const struct build *b, const struct job *job, size_t count)
 		LOOP(GET, b->get(b->mem.handle, b->mem.cpu_ptr, &word));
 		LOOP(VECTOR_FROM, b->vector_from(b->mem.handle, seg, job->size, 0));
 		LOOP(HIT, hit(b, b->cache[job->size]));
+		LOOP(MISS, miss(b, b->cache[job->size]));
+		LOOP(INVALIDATE, b->invalidate(b->cache[job->size], 1 << 20, 8));
+		LOOP(PIN, pin(b, job->size));
+		LOOP(MAP, map(b, job->size));
 	}
 }
 
