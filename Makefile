@@ -135,7 +135,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tools/tools.mk dev/dev.mk sim/sim.mk tests/tests.mk tests/kernel/kernel.mk \
+include $(wildcard perf/perf.mk tools/tools.mk dev/dev.mk sim/sim.mk tests/tests.mk gdrdrv/tests/kernel.mk \
 	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
@@ -153,7 +153,7 @@ demo:
 	@perf/demo.sh $(O) $(O)/sim
 
 # A directory that this Makefile has built in, and that holds nothing of the source.
-SOURCE_DIRS := .ci .github dev docs examples gdrdrv include packaging perf python rig scripts sim src tests tools
+SOURCE_DIRS := .ci .github dev docs examples gdrdrv include packaging perf python scripts sim src tests tools
 .PHONY: clean help
 clean:
 	$(needs_plain_path)

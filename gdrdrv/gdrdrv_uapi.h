@@ -3,7 +3,7 @@
  * The interface of /dev/gdrdrv: structures, ioctl numbers, attributes.
  *
  * The driver and user space include the same file. The layout is frozen: installed libraries of
- * level 2.0 to 2.6 are compiled against it, and tests/kernel/abi.c verifies it.
+ * level 2.0 to 2.6 are compiled against it, and gdrdrv/tests/abi.c verifies it.
  */
 #ifndef GDRDRV_UAPI_H
 #define GDRDRV_UAPI_H

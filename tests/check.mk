@@ -61,8 +61,8 @@ check:
 	@scripts/deps.sh check
 	$(begin)
 	$(call run,asan.programs native.programs $(call wanted,$(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script)) clang.syntax)
-	@export O=$(out); tests/kernel/run.sh stamped; case $$? in \
-		1) $(JOB_LONG) kernel/6.1 tests/kernel/run.sh quick_6.1 ;; \
+	@export O=$(out); gdrdrv/tests/run.sh stamped; case $$? in \
+		1) $(JOB_LONG) kernel/6.1 gdrdrv/tests/run.sh quick_6.1 ;; \
 		2) echo 'The driver was not booted: make check-kernel' ;; esac
 	$(report)
 
@@ -92,9 +92,9 @@ check-fresh:
 check-clients:
 	@tests/clients/run.sh '$(PREFIX)'
 
-# The driver in an emulated machine, its quick tier; tests/kernel/run.sh has more.
+# The driver in an emulated machine, its quick tier; gdrdrv/tests/run.sh has more.
 check-kernel:
-	@$(needs_plain_path)O=$(out) tests/kernel/run.sh quick
+	@$(needs_plain_path)O=$(out) gdrdrv/tests/run.sh quick
 
 # ---- programs --------------------------------------------------------------------------------------
 
@@ -157,9 +157,9 @@ herd.script:
 fresh.script:
 	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
 kernel/full.kernel:
-	$(alone) O=$(out) $(JOB_LONG) kernel/full tests/kernel/run.sh matrix
+	$(alone) O=$(out) $(JOB_LONG) kernel/full gdrdrv/tests/run.sh matrix
 kernel/%.kernel:
-	$(alone) O=$(out) $(JOB_LONG) kernel/$* tests/kernel/run.sh quick_$*
+	$(alone) O=$(out) $(JOB_LONG) kernel/$* gdrdrv/tests/run.sh quick_$*
 # Another compiler's warnings, without code.
 CLANG = clang -fsyntax-only -std=gnu11 $(WARNINGS) -Werror $(filter-out -DBARCOPY_VERSION=%,$(CPPFLAGS)) \
 	-DBARCOPY_VERSION='""' -Itools -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)

@@ -8,7 +8,7 @@ ROWS=$BUILD/matrix
 
 # Checksums of the driver, the rig and the tests.
 sources() {
-	(cd "$SRC" && find gdrdrv rig tests/kernel -type f ! -name '*.o' ! -name '*.ko' ! -name '*.mod*' \
+	(cd "$SRC" && find gdrdrv -type f ! -name '*.o' ! -name '*.ko' ! -name '*.mod*' \
 		! -name '.*' ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
 }
 
@@ -153,7 +153,7 @@ row_cross() {
 	kernel_prepare 6.1-arm64 || { unavailable "6.1-arm64: its packages cannot be had"; return; }
 	rm -rf "$out"
 	if make -C "$SRC" driver ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- KDIR="$K_HEADERS" \
-		NVIDIA_SRC=rig/include/580 FLAVOR=open O="$out" >"$out.log" 2>&1 &&
+		NVIDIA_SRC=gdrdrv/rig/include/580 FLAVOR=open O="$out" >"$out.log" 2>&1 &&
 	   LC_ALL=C file "$out/gdrdrv/gdrdrv.ko" | grep -q 'ARM aarch64'; then
 		pass "cross build of the driver"
 	else

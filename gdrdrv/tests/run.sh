@@ -39,7 +39,7 @@ fi
 
 KERNEL_TESTS=$(cd "$(dirname "$0")" && pwd)
 SRC=$(cd "$KERNEL_TESTS/../.." && pwd)
-RIG=$SRC/rig
+RIG=$SRC/gdrdrv/rig
 BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pwd) || exit 1
 : "${RIG_EXTRA:=}" "${RIG_COMMANDS:=}" "${RIG_KO_CFLAGS:=}" "${RIG_GCOV:=}" "${RIG_NO_HOSTCHECK:=}" "${RIG_VARIANT:=}" "${RIG_PLANT:=}" "${RIG_QEMU:=}" "${RIG_FLAVOR:=open}"
 
@@ -199,7 +199,7 @@ stamped() {
 one_row() {
 	local row
 	row=$(matrix_rows | grep -F -- "$1|")
-	[ -n "$row" ] || { echo "run.sh: no row $1: see tests/kernel/matrix" >&2; exit 2; }
+	[ -n "$row" ] || { echo "run.sh: no row $1: see gdrdrv/tests/matrix" >&2; exit 2; }
 	mkdir -p "$ROWS"
 	IFS='|' read -ra fields <<<"$row|"
 	row_run "${fields[@]}"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Frees inside the driver's windows, in every round: the thread under test stops in the window, the
- * memory is freed, the thread goes on (rig/provider/window.c). Afterwards no entry may be left: it
+ * memory is freed, the thread goes on (gdrdrv/rig/provider/window.c). Afterwards no entry may be left: it
  * would map memory that may belong to another process by now.
  */
 #define _GNU_SOURCE

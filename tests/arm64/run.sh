@@ -8,7 +8,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 results=$1 out=$2
 shift 2
-. rig/kernels.sh
+. gdrdrv/rig/kernels.sh
 
 root=/usr/aarch64-linux-gnu
 # No SVE: with it, qemu 7.2 restores a signal frame's vector registers from the SVE part only.

@@ -5,7 +5,7 @@
 # other.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
-. rig/kernels.sh
+. gdrdrv/rig/kernels.sh
 
 sim=$(realpath "${2:?directory of the stand-ins}")
 out=$(realpath "$out")

@@ -46,8 +46,8 @@ for dkms_suite in bookworm trixie; do
 	t "dkms, $dkms_suite: a kernel upgrade" whole \
 		'apt-get -q install -y --reinstall $(dpkg -l | awk "/^ii +linux-headers-[0-9]/ { print \$2 }")'
 	mkdir -p "$dkms/usr/src/nvidia-580.1.1/nvidia"
-	cp "$(find rig/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)" "$dkms/usr/src/nvidia-580.1.1/nvidia/"
-	cp rig/include/*.h "$dkms/usr/src/nvidia-580.1.1/"
+	cp "$(find gdrdrv/rig/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)" "$dkms/usr/src/nvidia-580.1.1/nvidia/"
+	cp gdrdrv/rig/include/*.h "$dkms/usr/src/nvidia-580.1.1/"
 	t "dkms, $dkms_suite: with headers and source" whole \
 		'apt-get -q purge -y barcopy-dkms && apt-get -q install -y /debs/barcopy-dkms_*.deb'
 	t "dkms, $dkms_suite: a kernel upgrade with source" whole \

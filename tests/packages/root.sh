@@ -144,8 +144,8 @@ standin_driver() { # VERSION
 	local d=$tmp/nvidia-$1 h
 	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/usr/src/nvidia-$1/nvidia" "$d/lib/modules/$K/updates" \
 		"$root/tmp/nv" || return
-	h=$(find rig/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
-	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp rig/include/*.h "$d/usr/src/nvidia-$1/" || return
+	h=$(find gdrdrv/rig/include/[0-9]* -name nv-p2p.h | sort | tail -n 1)
+	cp "$h" "$d/usr/src/nvidia-$1/nvidia/" && cp gdrdrv/rig/include/*.h "$d/usr/src/nvidia-$1/" || return
 	printf 'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="%s"\n' "$1" >"$d/usr/src/nvidia-$1/dkms.conf"
 	{
 		echo '#include <linux/module.h>'

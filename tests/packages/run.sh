@@ -136,7 +136,7 @@ prebuilt_dmabuf() {
 		! nm -u "$tmp"/module/lib/modules/*/updates/gdrdrv.ko | grep -i nvidia
 }
 if [ "$arch" != none ]; then
-	t "make deb-module: the module without DKMS" prebuilt NVIDIA_SRC=rig/include/580 FLAVOR=open
+	t "make deb-module: the module without DKMS" prebuilt NVIDIA_SRC=gdrdrv/rig/include/580 FLAVOR=open
 	t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
 fi
 
