@@ -135,7 +135,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tools/tools.mk dev/dev.mk sim/sim.mk tests/tests.mk gdrdrv/tests/kernel.mk \
+include $(wildcard perf/perf.mk tools/tools.mk perf/dev.mk sim/sim.mk tests/tests.mk gdrdrv/tests/kernel.mk \
 	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim
@@ -146,14 +146,14 @@ sim: $(SIM_LIBS)
 
 .PHONY: demo
 demo:
-	@scripts/deps.sh demo || :
+	@tests/deps.sh demo || :
 	@mkdir -p $(O)
 	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
 		{ cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 # A directory that this Makefile has built in, and that holds nothing of the source.
-SOURCE_DIRS := .ci .github dev docs examples gdrdrv include packaging perf python scripts sim src tests tools
+SOURCE_DIRS := .ci .github docs examples gdrdrv include packaging perf python sim src tests tools
 .PHONY: clean help
 clean:
 	$(needs_plain_path)
@@ -195,5 +195,5 @@ help:
 	@echo 'WERROR=-Werror  V=1 shows the commands'
 
 # Those of this build alone: other builds lie in directories of their own below $(O).
--include $(shell find $(wildcard $(addprefix $(O)/,src tests tools perf dev sim examples)) /dev/null \
+-include $(shell find $(wildcard $(addprefix $(O)/,src tests tools perf sim examples)) /dev/null \
 	-type f -name '*.d' 2>/dev/null)

@@ -29,7 +29,7 @@ wheel:
 # Installs, upgrades, uses and removes every package in a root of its own. Needs root.
 # GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages.
 check-packages:
-	@scripts/deps.sh full
+	@tests/deps.sh full
 	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
 
 # ---- committed files that are made from the code ----

@@ -3,7 +3,7 @@
 # Measures the copies on a machine with a GPU and tests their order: copybench, litmus, and that
 # litmus can fail. Some minutes on an H200.
 #
-#   dev/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench's JSON documents
+#   perf/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench's JSON documents
 #
 # Exits 0 if litmus found no wrong block in the library's copies, and some in unfenced ones. BUILD
 # has copybench, litmus, libgdrapi.so.2* and, to run it too, tests/gpu_test_copy_options.

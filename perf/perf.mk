@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # The benchmarks among the tools: a new one is a file perf/NAME.c and a word in perf_names. What they share
-# is in perf/bench. Included before tools/tools.mk, which links them; programs for the library's developers are dev/'s.
+# is in perf/bench. Included before tools/tools.mk, which links them; programs for the library's developers are in dev.mk.
 
 perf_names := apiperf copybw copylat pplat
 perf_bench := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/bench/*.c)))

@@ -9,7 +9,7 @@ A table: times are medians of the rounds of the first pass with their quartiles 
 over the library's in every pass. A ratio no farther from 1 than the same call was from itself (`again`), on
 that line or the ones beside it, in any pass, is "level".
 
---refresh writes the stored runs' figures into the pages, at the places that dev/figures.txt names. --check fails if a
+--refresh writes the stored runs' figures into the pages, at the places that perf/figures.txt names. --check fails if a
 page shows others, or if a figure of the README or docs/performance.md (a number with a unit of time or speed, or in a
 table of them) is neither in such a place nor in a record, docs/results/*.md.
 """
@@ -68,7 +68,7 @@ def short(value):
 
 
 class Run:
-    """What an expression in dev/figures.txt has: h200 and h100; a cell in ns, of a table, column and line."""
+    """What an expression in perf/figures.txt has: h200 and h100; a cell in ns, of a table, column and line."""
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
@@ -86,12 +86,12 @@ FORMATS = {"t": (NUMBER + " (?:ns|µs|ms)", with_unit), "us": (NUMBER, lambda ns
 
 
 def places(root):
-    """[(page, pattern, what makes the text)] of each line of dev/figures.txt"""
+    """[(page, pattern, what makes the text)] of each line of perf/figures.txt"""
     runs = {gpu: Run(os.path.join(root, RUNS.format(gpu))) for gpu in ("h200", "h100")}
     names = {**runs, "read": lambda column, line: runs["h200"]("read", column, line),
              "write": lambda column, line: runs["h200"]("write", column, line)}
     page, out = None, []
-    with open(os.path.join(root, "dev/figures.txt"), encoding="utf-8") as file:
+    with open(os.path.join(root, "perf/figures.txt"), encoding="utf-8") as file:
         for line in re.split(r"\n(?!\t\t)", file.read()):
             if line.startswith("#") or not line:
                 continue

@@ -58,7 +58,7 @@ run = +@$(MAKE) --no-print-directory -k $(parallel) $(1) || :
 report = @tests/report $(RESULTS)
 
 check:
-	@scripts/deps.sh check
+	@tests/deps.sh check
 	$(begin)
 	$(call run,asan.programs native.programs $(call wanted,$(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script)) clang.syntax)
 	@export O=$(out); gdrdrv/tests/run.sh stamped; case $$? in \
@@ -67,13 +67,13 @@ check:
 	$(report)
 
 check-ci:
-	@scripts/deps.sh ci
+	@tests/deps.sh ci
 	$(begin)
 	$(call run,ci.tests)
 	$(report)
 
 check-full:
-	@scripts/deps.sh full
+	@tests/deps.sh full
 	$(begin)
 	$(call run,ci.tests full.tests ARM64_FULL=1)
 	$(report)
@@ -86,7 +86,7 @@ full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) cove
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
 check-fresh:
-	@$(needs_plain_path)scripts/check-fresh.sh --dir $(out)/fresh
+	@$(needs_plain_path)tests/check-fresh.sh --dir $(out)/fresh
 
 # UCX, Open MPI, NCCL and others with the library that is installed in PREFIX=, on a machine with GPUs.
 check-clients:
@@ -151,11 +151,11 @@ coverage.script:
 	$(alone) $(JOB_LONG) coverage tests/coverage.sh $(out)/coverage
 # An hour and a quarter on two cores.
 mutants.script: native.build
-	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants dev/mutants.py -o $(out) -s 1 -s 2 -s fresh
+	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants tests/mutants/mutants.py -o $(out) -s 1 -s 2 -s fresh
 herd.script:
-	$(alone) tests/job -n gcc $(RESULTS) herd dev/herd.sh
+	$(alone) tests/job -n gcc $(RESULTS) herd tests/litmus/herd.sh
 fresh.script:
-	$(alone) $(JOB_LONG) fresh scripts/check-fresh.sh --dir $(out)/fresh
+	$(alone) $(JOB_LONG) fresh tests/check-fresh.sh --dir $(out)/fresh
 kernel/full.kernel:
 	$(alone) O=$(out) $(JOB_LONG) kernel/full gdrdrv/tests/run.sh matrix
 kernel/%.kernel:
@@ -163,7 +163,7 @@ kernel/%.kernel:
 # Another compiler's warnings, without code.
 CLANG = clang -fsyntax-only -std=gnu11 $(WARNINGS) -Werror $(filter-out -DBARCOPY_VERSION=%,$(CPPFLAGS)) \
 	-DBARCOPY_VERSION='""' -Itools -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
-CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c dev/clients/%,$(wildcard tools/*.c tools/*/*.c perf/*.c perf/*/*.c dev/*.c dev/*/*.c))
+CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c,$(wildcard tools/*.c tools/*/*.c perf/*.c perf/*/*.c tests/litmus.c tests/litmus/*.c tests/rm-abi/*.c))
 clang.syntax: export CLANG_NOW = for f in $(CLANG_SRCS); do $(CLANG) $$f || exit; done; echo "1 passed, 0 failed"
 clang.syntax:
 	@tests/job -n clang $(RESULTS) clang/syntax sh -c "$$CLANG_NOW"

@@ -3,7 +3,7 @@
 # library (so that it can look inside), run against the stand-ins. A GPU test is
 # tests/gpu/test_NAME.c: it uses the public interface only and exits 77 without a GPU.
 
-TEST_CPPFLAGS := -I. -Itests -Itools -Iperf -Idev -Isim
+TEST_CPPFLAGS := -I. -Itests -Itools -Iperf -Isim
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
@@ -28,7 +28,7 @@ $(O)/tests/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 $(O)/tests/%.o: override CFLAGS += -Wno-missing-field-initializers
 # Without optimization a test compiles in a third of the time; those of queues hold the header's code, and a
 # sanitizer or a GPU's memory makes the others long.
-$(O)/tests/%.o: override CFLAGS += $(if $(SANITIZE)$(findstring queue,$(@F))$(filter $(O)/tests/gpu/%,$@),,-O0 -U_FORTIFY_SOURCE)
+$(O)/tests/%.o: override CFLAGS += $(if $(SANITIZE)$(findstring queue,$(@F))$(filter $(O)/tests/gpu/% $(O)/tests/litmus%,$@),,-O0 -U_FORTIFY_SOURCE)
 
 $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)
@@ -47,6 +47,13 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 		$(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
+
+# The order of copies against a running kernel, with the impls inside, beside the library: $(O)/litmus.
+DEV_TOOLS += $(O)/litmus
+$(O)/litmus: $(O)/tests/litmus.o $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/litmus/*.c))) $(GDRI_COPY_OBJS) \
+		$(perf_bench) $(tools_common) $(LIB) | $(LIB_LINKS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TOOLS_RPATH) -o $@ $^ -ldl
 
 # The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
 DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\

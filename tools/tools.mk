@@ -13,7 +13,7 @@ $(tool_names:%=$(O)/gdrcopy_%): $(O)/gdrcopy_%: $(O)/tools/%.o
 $(foreach t,$(tool_names) $(perf_names),$(eval $(O)/gdrcopy_$(t): \
 	$(patsubst %.c,$(O)/%.o,$(sort $(wildcard tools/$(t)/*.c perf/$(t)/*.c)))))
 
-# What `make install` installs; `make` builds these and dev/'s.
+# What `make install` installs; `make` builds these and those of perf/dev.mk.
 TOOLS := $(patsubst %,$(O)/gdrcopy_%,$(sort $(tool_names) $(perf_names)))
 
 # Where a tool finds the library: beside itself in the build tree; where it is installed in the prefix's

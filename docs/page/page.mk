@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 # docs/index.html from the README, the stored results and the source: docs/page/make.py; make dist packs it.
-# refresh-figures: the figures of other pages, dev/figures.txt.
+# refresh-figures: the figures of other pages, perf/figures.txt.
 .PHONY: docs refresh-figures
 refresh-figures:
-	$(Q)$(PYTHON) -B dev/tables.py --refresh
+	$(Q)$(PYTHON) -B perf/tables.py --refresh
 
 docs:
 	$(call say,PAGE,docs/index.html)

@@ -8,7 +8,7 @@
  * src/nvidia/arch/nvalloc/unix/include (nv_escape.h, nv-unix-nvos-params-wrappers.h) and
  * kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
- * Compared with the releases 515.43 to 595.45 (dev/rm-abi.sh, dev/rm-abi.txt): all of them have
+ * Compared with the releases 515.43 to 595.45 (tests/rm-abi/rm-abi.sh, tests/rm-abi/rm-abi.txt): all of them have
  * these declarations, except for the place of RM_ALLOC's status, and two layouts each of
  * EXPORT_TO_DMABUF_FD and GET_EXPORT_OBJECT_INFO.
  */

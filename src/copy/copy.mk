@@ -2,7 +2,7 @@
 # The sources of the copies. In: CC, O. Out: GDRI_COPY_SRCS, and the compiler's architecture.
 
 # The loops, and what calls them, begin at line boundaries: where they lay by chance made 1 KiB
-# writes of cached memory 20% faster or slower (AMD EPYC, 2026-11-21, dev/compare.c).
+# writes of cached memory 20% faster or slower (AMD EPYC, 2026-11-21, perf/compare.c).
 $(foreach f,copies words,$(O)/src/calls/$(f).o $(O)/src/calls/$(f).pic.o) $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
 
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))

@@ -16,7 +16,7 @@ enum gdri_cpu {
 	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
 	GDRI_CPU_NEON = 1u << 16,
-	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B; used by dev/impls only */
+	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B; used by perf/impls only */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 

@@ -24,7 +24,7 @@
  *          are from memory, not yet compared with an edition
  *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
- *          under a Sapphire-Rapids-class CPU, 2026-11-20; dev/litmus repeats it
+ *          under a Sapphire-Rapids-class CPU, 2026-11-20; tests/litmus repeats it
  *
  * arm64, where nothing is measured [ARM]:
  *  - "Normal memory": loads may be early, repeated or merged, stores gathered. Normal Non-cacheable

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The inside of the copies: for src/copy, its tests and dev/impls. Others need copy.h only. */
+/* The inside of the copies: for src/copy, its tests and perf/impls. Others need copy.h only. */
 #ifndef GDRI_COPY_IMPL_H
 #define GDRI_COPY_IMPL_H
 

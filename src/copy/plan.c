@@ -4,7 +4,7 @@
  * the one that the environment names, chosen once per process. To add an instruction set: an entry
  * here, its functions in impl.h and moves.c, its bit in cpu.h and cpu.c, its name in gdrapi(7).
  *
- * The order rests on dev/copybench. One H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22),
+ * The order rests on perf/copybench. One H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22),
  * write-combined BAR1 by the rm backend, under a Sapphire-Rapids-class CPU in a virtual machine;
  * medians of 15 rounds, all fenced:
  *

@@ -25,7 +25,7 @@ wrong=$(newer $objects)
 printf '%s' "${wrong:+$wrong$'\n'}"
 [ -z "$wrong" ]
 ok "no VEX or EVEX instruction"
-newer "$out/dev/impls/impls.o" | grep -q '<'
+newer "$out/perf/impls/impls.o" | grep -q '<'
 ok "those of AVX2 are found"
 
 instructions() { # instructions OBJECT FUNCTION

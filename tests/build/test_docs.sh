@@ -26,18 +26,18 @@ ok "the first program and the Python of the README ran"
 
 [ "$(wc -l <README.md)" -le 150 ]
 ok "the README has at most 150 lines"
-"$python" -B dev/tables.py --check
+"$python" -B perf/tables.py --check
 ok "the figures of the pages are the stored ones"
 # changed WHAT PAGE SED-EXPRESSION MESSAGE: a copy of the pages with that change fails so.
 changed() {
 	rm -rf "$tmp/pages"
-	mkdir -p "$tmp/pages/dev" && cp -r README.md docs "$tmp/pages" && cp dev/figures.txt "$tmp/pages/dev" &&
+	mkdir -p "$tmp/pages/perf" && cp -r README.md docs "$tmp/pages" && cp perf/figures.txt "$tmp/pages/perf" &&
 		sed -i "$3" "$tmp/pages/$2" && ! cmp -s "$2" "$tmp/pages/$2" &&
-		! "$python" -B dev/tables.py --check "$tmp/pages" 2>"$tmp/err" && grep -q "$4" "$tmp/err"
+		! "$python" -B perf/tables.py --check "$tmp/pages" 2>"$tmp/err" && grep -q "$4" "$tmp/err"
 	ok "$1"
 }
 changed "a wrong figure is found" README.md '/^| write 8 bytes/s/0\.[0-9]*; /0.11; /' 'the run has'
-"$python" -B dev/tables.py --refresh "$tmp/pages" && cmp README.md "$tmp/pages/README.md"
+"$python" -B perf/tables.py --refresh "$tmp/pages" && cmp README.md "$tmp/pages/README.md"
 ok "... and mended"
 changed "a figure without a record" docs/performance.md '$a A poll takes 7.77 ns.' '7.77 is in no record'
 changed "a place that is not there" docs/faq.md 's/share the link/share a link/' '0 places are like'

@@ -98,7 +98,7 @@ printf '#include "barcopy.h"\nint main(void) { return !barcopy_open(BARCOPY_OPEN
 	GDRCOPY_STATS=1 "$tmp/static" 2>&1 | grep -q '^GDRCOPY STATS: process [0-9]* (static)$'
 ok "a summary in a program that is linked statically"
 
-# dev/compare builds, and loads two copies of the library into one process.
+# perf/compare builds, and loads two copies of the library into one process.
 cp "$out/libgdrapi.so.2.6" "$tmp/other.so" && make -s --no-print-directory O="$out" CC=gcc compare >/dev/null &&
 	timeout 60 "$out/compare" "$tmp/other.so" "$out/libgdrapi.so.2.6" --sim "$sim" |
 	head -n 3 | grep -q '^write 8 B  *[0-9]'

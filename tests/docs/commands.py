@@ -28,10 +28,9 @@ class Here:
         self.targets = set(re.findall(r"^([a-z][\w-]*):", make, re.M))
         self.sources = ""
         for pattern in ("Makefile", "*/*.mk", "*/*/*.mk", "packaging/*.sh", "packaging/rpm/*", "packaging/dkms/*",
-                        "gdrdrv/Makefile", "gdrdrv/Kbuild", "scripts/*", "tests/*.sh", "gdrdrv/tests/*.sh", "src/*/*.[ch]",
-                        "include/*.h", "tools/*.c", "tools/*/*.c", "perf/*.sh", "perf/*.c", "perf/*/*.c",
-                        "dev/*.sh", "dev/*.c", "dev/*/*.c", "gdrdrv/rig/*.sh", "python/barcopy/*.py",
-                        "tests/*/*.[ch]", "tests/clients/*", "tests/packages/*.sh"):
+                        "gdrdrv/Makefile", "gdrdrv/Kbuild", "tests/*.sh", "tests/litmus/*.sh", "gdrdrv/tests/*.sh", "src/*/*.[ch]",
+                        "include/*.h", "tools/*.c", "tools/*/*.c", "perf/*.sh", "perf/*.py", "perf/*.c", "perf/*/*.c",
+                        "gdrdrv/rig/*.sh", "python/barcopy/*.py", "tests/*.[ch]", "tests/*/*.[ch]", "tests/clients/*", "tests/packages/*.sh"):
             for path in glob.glob(os.path.join(root, pattern)):
                 if os.path.isfile(path):
                     with open(path, encoding="utf-8") as file:

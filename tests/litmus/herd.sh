@@ -9,7 +9,7 @@
 # impossible with the use's instruction, and possible without it.
 # Not covered: accesses of several sizes, the gathering hint, the C11 atomics of handles.
 set -u
-cd "$(dirname "$0")/.." || exit 1
+cd "$(dirname "$0")/../.." || exit 1
 command -v herd7 >/dev/null || { echo "no herd7 here (herdtools7, which Debian lacks)" && exit 77; }
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -48,7 +48,7 @@ access() {
 
 # possible ARCH ORDER INSTRUCTION: exit status 0 if the outcome that the order forbids can be
 possible() {
-	local arch=$1 full=MFENCE model=dev/herd.cat r=(0:EAX 0:EBX 1:EAX 1:EBX) end=()
+	local arch=$1 full=MFENCE model=tests/litmus/herd.cat r=(0:EAX 0:EBX 1:EAX 1:EBX) end=()
 	local a=${2:0:1} b=${2:1:1} c=W d=W
 	[ "$arch" = X86 ] || { full='DMB SY' model=aarch64.cat r=(0:X0 0:X1 1:X0 1:X1); }
 	# The other thread has the opposite accesses in the opposite order.

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT
 """Mutation test: makes one change at a time in a copy of the tree; a test program must fail.
 
-  dev/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR] [--list]
-  dev/mutants.py [-o BUILD_DIR] --fences
+  tests/mutants/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR] [--list]
+  tests/mutants/mutants.py [-o BUILD_DIR] --fences
 
 The changes of a seed are COUNT (300) first-order mutants of src/ and include/barcopy_queue.cuh, chosen by a hash
-of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those of dev/mutants.txt.
+of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those of tests/mutants/mutants.txt.
 -f limits both to files whose path begins with FILE: without -n to the seed's own, with -n to COUNT of these files.
 Seeds 1 and 2 are the default, and `fresh` takes one by chance.
 
-dev/mutants.alive holds what may live. `floor` lines have the number of survivors by layer and seed, which only
+tests/mutants/mutants.alive holds what may live. `floor` lines have the number of survivors by layer and seed, which only
 falls; without -f and -n a higher number fails. The other lines are equivalents, which are not run: FILE FUNCTION,
 the changed line, and the reason, separated by tabs. Survivors are printed in that form.
 
@@ -153,8 +153,8 @@ def chosen(mutants, seed, count, evenly):
 
 
 def by_hand():
-    """The mutations of dev/mutants.txt."""
-    with open('dev/mutants.txt') as f:
+    """The mutations of tests/mutants/mutants.txt."""
+    with open('tests/mutants/mutants.txt') as f:
         rows = [l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#']
     for name, file, expression, programs in rows:
         source = subprocess.run(['sed', '-E', expression, file], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -201,11 +201,11 @@ class Runner:
         self.dir = tempfile.mkdtemp(prefix='mutants.', dir=out)
         self.tree = f'{self.dir}/tree'
         os.mkdir(self.tree)
-        for name in ('Makefile', 'src', 'include', 'tests', 'sim', 'dev', 'perf', 'tools', 'docs'):
+        for name in ('Makefile', 'src', 'include', 'tests', 'sim', 'perf', 'tools', 'docs'):
             if os.path.exists(name):
                 subprocess.run(['cp', '-a', name, self.tree], check=True)
         os.mkdir(f'{self.tree}/build')
-        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'dev', 'perf', 'tools', 'sim':
+        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'perf', 'tools', 'sim':
             for part in glob.glob(f'{out}/{name}'):
                 subprocess.run(['cp', '-a', part, f'{self.tree}/build'], check=True)
         prefix = '|'.join(map(re.escape, (out, os.path.relpath(out))))
@@ -329,7 +329,7 @@ def main():
     a.add_argument('--list', action='store_true', help='print the mutants, run none')
     a = a.parse_args()
     a.o = os.path.abspath(a.o)
-    os.chdir(os.path.dirname(os.path.abspath(__file__)) + '/..')
+    os.chdir(os.path.dirname(os.path.abspath(__file__)) + '/../..')
     jobs, pool = a.j, concurrent.futures.ThreadPoolExecutor(a.j)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     wanted = lambda x: not a.f or x.file.startswith(tuple(a.f))
@@ -344,7 +344,7 @@ def main():
     if not a.fences:
         files = sorted(glob.glob('src/*/*.[ch]')) + ['include/barcopy_queue.cuh']
         everything = [x for f in files for x in all_of(f)]
-        with open('dev/mutants.alive') as f:
+        with open('tests/mutants/mutants.alive') as f:
             for words in (l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#'):
                 if words[0] == 'floor':
                     floors.update({(words[1], s): int(n) for s, n in (w.split('=') for w in words[2].split())})
@@ -404,7 +404,7 @@ def main():
     if equivalents:
         known = {(x.file, x.function, x.text) for x in everything}
         for x in filter(lambda e: e not in known, equivalents):
-            ok(False, f'dev/mutants.alive: no such mutant: {" ".join(x)}')
+            ok(False, f'tests/mutants/mutants.alive: no such mutant: {" ".join(x)}')
     print(f'{passed} passed, {failed} failed, 0 skipped')
     return 1 if failed else 0
 

@@ -275,7 +275,7 @@ scripts() {
 	local f
 	have shellcheck || { echo "no shellcheck here"; return 77; }
 	for f in packaging/*.sh packaging/container/gdrdrv-load packaging/dkms/*.sh packaging/debian/barcopy-dkms.p* tests/packages/*.sh \
-		scripts/*.sh tests/job tests/report tests/common/*.bash; do
+		tests/deps.sh tests/check-fresh.sh tests/job tests/report tests/common/*.bash; do
 		shellcheck -x -S warning "$f"
 	done
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# dev/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of NVIDIA's driver
+# tests/rm-abi/rm-abi.sh REPOSITORY [TAG...]: compares src/abi/rm.h with the headers of NVIDIA's driver
 # releases. REPOSITORY is a clone of open-gpu-kernel-modules; the default is all its tags. Prints
-# dev/rm-abi.txt, a line for each sequence of equal releases. Exits with 1 if a release has a layout
+# tests/rm-abi/rm-abi.txt, a line for each sequence of equal releases. Exits with 1 if a release has a layout
 # or a number that rm.h does not declare. For a new driver: fetch its tag, run this; if nothing
 # differs, commit the table and set the doctor's RM_COMPARED (tools/doctor/driver.c).
 set -eu
-top=$(cd "$(dirname "$0")/.." && pwd)
+top=$(cd "$(dirname "$0")/../.." && pwd)
 [ $# -ge 1 ] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }
 repository=$1
 shift
@@ -16,7 +16,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 headers=(src/common/sdk/nvidia/inc src/nvidia/arch/nvalloc/unix/include kernel-open/common/inc)
 
-${CC:-cc} -I"$top/src" -o "$dir/ours" "$top/dev/rm_abi.c"
+${CC:-cc} -I"$top/src" -o "$dir/ours" "$top/tests/rm-abi/rm_abi.c"
 "$dir/ours" | sort >"$dir/declared"
 
 # Prints how a release differs from the newest layouts; DIFFERENT marks what rm.h does not declare.
@@ -24,8 +24,8 @@ compare() { # compare TAG
 	rm -rf "$dir/tag" "$dir/theirs"
 	mkdir "$dir/tag"
 	git -C "$repository" archive "$1" "${headers[@]}" | tar x -C "$dir/tag"
-	${CC:-cc} -w -DTHEIRS "${headers[@]/#/-I$dir/tag/}" -o "$dir/theirs" "$top/dev/rm_abi.c"
-	[ -x "$dir/theirs" ] || { echo "DIFFERENT: its headers do not compile with dev/rm_abi.c"; return; }
+	${CC:-cc} -w -DTHEIRS "${headers[@]/#/-I$dir/tag/}" -o "$dir/theirs" "$top/tests/rm-abi/rm_abi.c"
+	[ -x "$dir/theirs" ] || { echo "DIFFERENT: its headers do not compile with tests/rm-abi/rm_abi.c"; return; }
 	"$dir/theirs" | sort >"$dir/lines"
 	grep -E '^(NVOS21|EXPORT_TO_DMABUF_FD|GET_EXPORT_OBJECT_INFO|GPU_GET_INFO_V2)=' "$dir/lines" |
 		sed -E 's/:.*,([0-9]+)\+[0-9]+$/:..\1/; s/:0.4,4$//' | tr '\n' ' '
@@ -34,7 +34,7 @@ compare() { # compare TAG
 
 echo "# Structures and numbers of src/abi/rm.h, $(wc -l <"$dir/declared") lines, in releases of open-gpu-kernel-modules."
 echo "# From, to, releases; then what is not the same in all: size and offset of the last field that is"
-echo "# compared (status; the device instance). \"DIFFERENT\": not declared in rm.h. By dev/rm-abi.sh."
+echo "# compared (status; the device instance). \"DIFFERENT\": not declared in rm.h. By tests/rm-abi/rm-abi.sh."
 from='' n=0 same='' bad=0
 for tag in "${tags[@]}" end; do
 	now=$([ "$tag" = end ] || compare "$tag")

@@ -135,7 +135,7 @@ static void check_module(const struct machine *m, struct report *r)
 			"the kernel module nvidia is not loaded");
 }
 
-/* The newest release in dev/rm-abi.txt. */
+/* The newest release in tests/rm-abi/rm-abi.txt. */
 #define RM_COMPARED "595.45.04"
 
 static bool newer(const char *version, const char *than)

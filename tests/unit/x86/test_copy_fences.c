@@ -3,7 +3,7 @@
  * The fences, watched: every copy, word, wait and flush executes the barriers that its mapping's
  * type needs, where it needs them, and no other. copy_fences.h has the demands, step.h the watch.
  *
- * dev/mutants.py takes one fence after another out of the sources and wants this to fail.
+ * tests/mutants/mutants.py takes one fence after another out of the sources and wants this to fail.
  */
 #include "../copy_fences.h"
 
