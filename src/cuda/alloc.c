@@ -229,32 +229,43 @@ static void unmap(struct gdri_cuda_pages *p)
 	free(p);
 }
 
-/* False once the context was destroyed or its device reset. */
-static bool is_registered(const struct gdri_cuda_pages *p)
+/*
+ * Are they still registered with CUDA? No, once the context was destroyed or its device reset. A
+ * failure that says neither must not unmap them: CUDA would have their addresses for good.
+ */
+static enum { NO, YES, UNKNOWN } is_registered(const struct gdri_cuda_pages *p)
 {
 	struct gdri_cuda_scope s;
 	CUdeviceptr addr;
-	bool same;
+	CUresult r;
 
+	if (!gdri_cuda_context_works(p->context))
+		return NO;
 	if (gdri_cuda_enter(&s, p->context, -1))
-		return false;
-	same = !gdri_cu.cuMemHostGetDevicePointer_v2(&addr, p->host, 0) && addr == p->addr;
+		return UNKNOWN;
+	r = gdri_cu.cuMemHostGetDevicePointer_v2(&addr, p->host, 0);
 	gdri_cuda_leave(&s);
-	return same;
+	if (!r)
+		return addr == p->addr ? YES : NO;
+	return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+		       ? NO
+		       : UNKNOWN;
 }
 
 static struct gdri_cuda_pages *take_idle(int device, size_t size)
 {
 	struct gdri_cuda_pages **link = &idle, *p;
+	int registered;
 
 	pthread_mutex_lock(&idle_lock);
 	while ((p = *link)) {
-		if (p->device != device || p->size != size) {
+		registered = p->device == device && p->size == size ? is_registered(p) : UNKNOWN;
+		if (registered == UNKNOWN) {
 			link = &p->next;
 			continue;
 		}
 		*link = p->next;
-		if (is_registered(p))
+		if (registered == YES)
 			break;
 		unmap(p);
 	}

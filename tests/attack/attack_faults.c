@@ -13,7 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <time.h>
+
 #include "attack/life.h"
+#include "barcopy_queue.h"
 #include "cache/cache.h"
 #include "common/expect.h"
 #include "common/resources.h"
@@ -50,10 +53,12 @@ static int first(int a, int b)
 }
 
 static char undocumented[256]; /* the first call with such an errno */
+static int first_errno; /* of a deed; 0: a life's, or none failed */
 
 /* No assertion: it would allocate, and an allocation may be what is to fail. */
 static int called(const char *call, int rc)
 {
+	first_errno = first_errno ? first_errno : rc;
 	if (rc && !*undocumented && !errno_documented(call, rc))
 		snprintf(undocumented, sizeof(undocumented), "%s: errno %d (%s)", call, rc,
 			 barcopy_last_error());
@@ -145,6 +150,22 @@ static int shared_memory(const struct deed *deed)
 	return first(rc, CALL(barcopy_mem_free, g, &mem));
 }
 
+/* Without a kernel: created, asked, stopped, destroyed. */
+static int queue(const struct deed *deed)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	uint32_t word = 7;
+	barcopy_queue_t q;
+	int rc = CALL(barcopy_queue_create, g, 0, &o, &q);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(barcopy_queue_send, q, &word, sizeof(word), 0, 0);
+	rc = first(rc, CALL(barcopy_queue_stop, q, 0));
+	return first(rc, CALL(barcopy_queue_destroy, q, 0));
+}
+
 static const struct deed deeds[] = {
 	{ "cudaMalloc by dma-buf", PLAIN | COLD, .life = 0 },
 	{ "VMM by dma-buf", PLAIN, .life = 1 },
@@ -159,6 +180,7 @@ static const struct deed deeds[] = {
 	{ "cache", PLAIN | COLD, cached },
 	{ "memory", PLAIN | INTEGRATED | COLD, own_memory },
 	{ "shared memory", PLAIN | COLD, shared_memory },
+	{ "queue", PLAIN | COLD, queue },
 	{ "copy engine", PLAIN | COLD, use_range, .keeps = 1, .engine = true },
 };
 
@@ -186,9 +208,11 @@ static void prepare(const struct deed *deed)
 /* NULL, or what is wrong with how it failed. */
 static const char *run(const struct deed *deed, bool *worked)
 {
+	first_errno = 0;
 	if (!deed->run)
 		return life_run(&lives[deed->life], worked);
 	*undocumented = '\0';
+	first_errno = 0;
 	*worked = !deed->run(deed);
 	return *undocumented ? undocumented : NULL;
 }
@@ -297,7 +321,8 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 	/* An ioctl that failed as a system call may have been any of RM's. */
 	static const char *const of_rm[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
 					     "munmap",	"close",	   NULL };
-	bool ends = is_call(call, "cuCtxPushCurrent"); /* nothing is freed without its context */
+	/* Nothing is freed without its context; a queue's memory is kept for the next one. */
+	bool ends = is_call(call, "cuCtxPushCurrent") || deed->run == queue;
 
 	for (size_t i = 0; i < COUNT(pairs); i++) {
 		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
@@ -370,6 +395,80 @@ static const int results[][6] = {
 	[SYSTEM] = { -1 },
 };
 
+static const int errnos[][6] = {
+	[CUDA] = { EIO, ENOMEM, ENOTSUP, EINVAL },
+	[RM] = { EIO, ENOMEM, EACCES, EINVAL, ENOTSUP },
+	[SYSTEM] = { ENOMEM }, /* or what stands in blames[] */
+};
+
+/* Failed calls that the text names otherwise, or that have another errno than their result's. */
+static const struct {
+	const char *call, *text;
+	int err; /* 0: whatever libcuda makes of it */
+} blames[] = {
+	{ "cuPointerGetAttributes", "CUDA does not know this address", EINVAL },
+	{ "cuPointerGetAttributes", "the copy engine serves device memory only", ENOTSUP },
+	{ "cuPointerGetAttribute", "the memory has been freed since it was pinned", EINVAL },
+	{ "cuPointerGetAttribute", "CUDA does not report where", ENOTSUP },
+	{ "cuMemHostGetFlags", "CUDA does not report where", ENOTSUP },
+	{ "cuCtxPushCurrent", "CUDA does not report where", ENOTSUP },
+	{ "cuDeviceGetAttribute", "is integrated", ENOTSUP },
+	{ "cuDeviceGetAttribute", "was not asked for an exportable allocation", ENOTSUP },
+	{ "EXPORT_TO_DMABUF_FD", "cuMemGetHandleForAddressRange: ", 0 },
+	{ "MMAP", "mmap of ", 0 },
+	{ "OPEN_CTL", "/dev/nvidiactl", 0 },
+	{ "OPEN_DEVICE", "/dev/nvidia", 0 },
+	{ "syscall", "does not cover the whole range", ENOTSUP },
+	{ "fcntl", "is not an open file descriptor", EINVAL },
+	{ "malloc", "no memory for ", ENOMEM },
+	{ "calloc", "no memory for ", ENOMEM },
+	{ "realloc", "no memory for ", ENOMEM },
+	{ "aligned_alloc", "no memory for ", ENOMEM },
+	{ "mmap", "no address space for ", ENOMEM },
+	{ "mmap", "no memory for ", ENOMEM },
+	{ "open", "/dev/", EMFILE },
+	{ "open", "/etc/barcopy/policy", EMFILE },
+	{ "realloc", "Cannot allocate memory", ENOMEM },
+	{ "realloc", "no memory to keep a descriptor", ENOMEM },
+	{ "syscall", "the mapping cannot be read", EINVAL },
+	{ "munmap", "the range is still mapped", EIO },
+	{ "munmap", "an earlier map of this range is still there", EIO },
+	{ "dlsym", " has no cu", ENODEV },
+	{ "dlopen", "no CUDA driver: ", ENODEV },
+	{ "pthread_atfork", "no memory for the fork guard", ENOMEM },
+	{ "RM_CONTROL", "GPU_GET_", 0 },
+	{ "RM_CONTROL", "GET_EXPORT_OBJECT_INFO", 0 },
+	{ "RM_CONTROL", "IMPORT_FD", 0 },
+	{ "ioctl", "RM_", ENOMEM },
+	{ "ioctl", "REQ_MAPPING_TYPE", ENOMEM },
+	{ "ioctl", "REGISTER_FD", ENOMEM },
+	{ "ioctl", "CARD_INFO", ENOMEM },
+	{ "ioctl", "GPU_GET_", ENOMEM },
+	{ "ioctl", "PIN_BUFFER", ENOMEM },
+	{ "ioctl", "GET_", ENOMEM },
+};
+
+/* Does the text of what failed name the call, and is the errno its result's? first_errno 0: any. */
+static bool is_blamed(enum what what, const char *call, int result)
+{
+	const char *text = barcopy_last_error(), *end = strpbrk(call, ".0123456789");
+	size_t length = end ? (size_t)(end - call) : strlen(call);
+	char name[64];
+
+	if (length > 2 && !strncmp(call + length - 2, "_v", 2)) /* cuMemAlloc_v2 */
+		length -= 2;
+	snprintf(name, sizeof(name), "%.*s", (int)length, call);
+	for (size_t i = 0; i < COUNT(blames); i++)
+		if (!strcmp(blames[i].call, name) && strstr(text, blames[i].text) &&
+		    (!first_errno || !blames[i].err || first_errno == blames[i].err))
+			return true;
+	for (int i = 0; results[what][i]; i++)
+		if (results[what][i] == result && strstr(text, name) &&
+		    (!first_errno || first_errno == errnos[what][i]))
+			return true;
+	return false;
+}
+
 /* Makes the nth call fail, or none with 0. */
 static void arm(enum what what, unsigned long n, int result)
 {
@@ -404,6 +503,8 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 		 n, failed ? call : "none", result);
 	ck_assert_msg(!wrong, "%s: %s", about, wrong);
 	ck_assert_msg(failed || worked, "%s: failed without a fault", about);
+	ck_assert_msg(worked || is_blamed(what, call, result), "%s: errno %d, \"%s\"", about,
+		      first_errno, barcopy_last_error());
 	put_back(call, &before);
 	look(&after);
 	again = after;
@@ -427,9 +528,25 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 				      deed->keeps);
 		forgive_first("", &after, &again);
 	}
+	if (deed->run == queue)
+		forgive(deed, "", &after, &again);
 	wrong = differ(&after, &again);
 	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);
 	return true;
+}
+
+/* Quick: every third call, from one of the first three on. */
+static unsigned long offset(unsigned long hurry)
+{
+	static unsigned long long random;
+
+	if (!random) {
+		const char *seed = getenv("GDRCOPY_TEST_SEED");
+
+		random = seed ? strtoull(seed, NULL, 0) : (unsigned long long)time(NULL);
+		printf("GDRCOPY_TEST_SEED=%llu\n", random);
+	}
+	return unit_random(&random) % hurry;
 }
 
 /* Each call with each result (quick: every third call of all results but the first); how many. */
@@ -440,7 +557,7 @@ static unsigned long sweep_results(const struct deed *deed, enum what what)
 	while (one_fault(deed, what, calls + 1, results[what][0], false))
 		calls++;
 	for (unsigned long i = 1; results[what][i]; i++)
-		for (unsigned long n = 1 + i % hurry;
+		for (unsigned long n = 1 + offset(hurry);
 		     one_fault(deed, what, n, results[what][i], false); n += hurry)
 			others++;
 	return calls + others;
@@ -495,7 +612,7 @@ static void sweep_cold(void)
 	unsigned long faults = 0;
 
 	for (const struct deed *deed = deeds; deed < deeds + COUNT(deeds); deed++) {
-		struct cold c = { deed, what, 1 };
+		struct cold c = { deed, what, 1 + (unit_quick() ? offset(3) : 0) };
 		int status;
 
 		if (!(deed->where & this_place()) || !(deed->where & cold))

@@ -62,6 +62,11 @@ bool errno_documented(const char *call, int err)
 		{ "barcopy_mem_free", { THE_END } },
 		{ "barcopy_mem_export",
 		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
+		{ "barcopy_queue_create",
+		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
+		{ "barcopy_queue_send", { EINVAL, EACCES, ETIMEDOUT, EPIPE, EBUSY } },
+		{ "barcopy_queue_stop", { EINVAL, EACCES, EBUSY } },
+		{ "barcopy_queue_destroy", { EINVAL, EACCES, EBUSY, ETIMEDOUT } },
 		{ "barcopy_mem_import",
 		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
 	};

@@ -18,6 +18,8 @@ static inline void cache_table_check_one(struct gdri_slot *slot, void *arg)
 	size_t count = 0;
 
 	(void)arg;
+	if (!cache->pages.root) /* it could not be made */
+		return;
 	TAILQ_FOREACH(e, &cache->regions, link) {
 		ck_assert(e->listed && e->cache == cache);
 		count++;
