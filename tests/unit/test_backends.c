@@ -105,7 +105,7 @@ static uint64_t memory_of(enum memory kind)
 
 static void pins(gdr_t g, const struct line *line, uint64_t addr)
 {
-	uint64_t id = 0, type = 0;
+	uint64_t id = 0, type = 0, persistent = 7;
 	gdr_mh_t h;
 	int rc = gdr_pin_buffer_v2(g, addr, 4096, line->pin_flags, &h);
 
@@ -113,6 +113,9 @@ static void pins(gdr_t g, const struct line *line, uint64_t addr)
 	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, &id));
 	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAPPING_TYPE, &type));
 	ck_assert_uint_eq(id, (uint64_t)line->result);
+	/* The stand-in of the node is in persistent mode; host memory is CUDA's to free. */
+	OK(barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_PERSISTENT, &persistent));
+	ck_assert_uint_eq(persistent, id != BARCOPY_BACKEND_HOST);
 	ck_assert(!line->type || type == (uint64_t)line->type);
 	OK(gdr_unpin_buffer(g, h));
 	/* P2P tokens are accepted and dropped: the memory is the process's own. */
@@ -260,6 +263,12 @@ SCENE(precedence,
 	PIN_FAILS(CHUNK, ENOTSUP, .fault = "cuMemGetHandleForAddressRange:*=999"), /* host's says more */
 	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:*=2"),
 	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:*=800"))
+
+/* rm's EACCES outranks the ENOTSUP of the backend before it, and host's. */
+SCENE(refused_by_rm,
+	OPENS(ANY, .set = "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, RM), /* the trial is over */
+	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:2=800",
+	  .says = { "dmabuf: this driver refuses mmap of its dma-buf", "rm: " }))
 
 SCENE(only_unclear_reasons,
 	OPENS(DEFAULT), PINS(CHUNK, RM),
@@ -471,6 +480,7 @@ static const struct unit_test tests[] = {
 	{ "every backend's reason", every_reason_is_named, CUDA_13_3 },
 	{ "memory that is none, or short (L17)", wrong_memory, CUDA_13_3 },
 	{ "precedence of errors", precedence, "" },
+	{ "precedence of rm's refusal", refused_by_rm, CUDA_13_3 },
 	{ "no backend can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, CUDA_13_3 },
 	{ "coherent link", coherent_link, CUDA_13_3 " GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },

@@ -273,6 +273,40 @@ static void play(void)
 
 enum { SEGMENT = 64 << 20, SMALL = 48, USES = 40 };
 
+/* Two regions in use overlap; after an invalidation of one byte in both neither is found. */
+static void overlapping(void)
+{
+	enum { PAGES = 512, MOST = 64 };
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, (uint64_t)PAGES * PAGE);
+	CUdeviceptr d = standin_alloc((size_t)PAGES * PAGE);
+
+	w.random = 4242;
+	for (int i = 0; i < (unit_quick() ? 400 : 3000); i++) {
+		unsigned int at[2], pages[2] = { 1 + below(MOST), 1 + below(MOST) }, last, both;
+		barcopy_region_t r[2], again;
+		uint64_t misses;
+
+		at[0] = below(PAGES - 2 * MOST);
+		at[1] = at[0] + below(pages[0]);
+		last = at[0] + pages[0] < at[1] + pages[1] ? at[0] + pages[0] : at[1] + pages[1];
+		both = at[1] + below(last - at[1]);
+		OK(barcopy_cache_trim(cache, 0));
+		for (int k = 0; k < 2; k++)
+			OK(barcopy_cache_get(cache, d + (uint64_t)at[k] * PAGE,
+					     (size_t)pages[k] * PAGE, &r[k]));
+		OK(barcopy_cache_invalidate(cache, d + (uint64_t)both * PAGE + below(PAGE), 1));
+		for (int k = 0; k < 2; k++)
+			OK(barcopy_cache_put(cache, &r[k]));
+		ck_assert_uint_eq(cache_stats(cache).regions, 0);
+		misses = cache_stats(cache).misses;
+		OK(barcopy_cache_get(cache, d + (uint64_t)at[i & 1] * PAGE,
+				     (size_t)pages[i & 1] * PAGE, &again));
+		OK(barcopy_cache_put(cache, &again));
+		ck_assert_uint_eq(cache_stats(cache).misses, misses + 1);
+	}
+	OK(barcopy_cache_destroy(cache));
+}
+
 /* Each range longer than the last: at most four times the longest is pinned, with linear work. */
 static void growing(void)
 {
@@ -434,6 +468,7 @@ static const struct unit_test tests[] = {
 	{ "count", play, ON_DMABUF "GDRSIM_DEVICES=2",
 	  &(struct rules){ BARCOPY_CACHE_NOTIFIED, 0, 7 } },
 	{ "a small BAR", play, ON_RM "GDRSIM_BAR1_MIB=16", &by_notice },
+	{ "overlapping regions", overlapping, ON_RM "GDRSIM_BAR1_MIB=4096" },
 	{ "bounded ranges", bounded, ON_RM "GDRSIM_BAR1_MIB=4096" },
 	{ "bounded cache", bounded, ON_RM "GDRSIM_BAR1_MIB=4096",
 	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 1, 0 } },

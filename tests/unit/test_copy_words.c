@@ -16,6 +16,7 @@
 
 static uint8_t *guarded;
 static volatile int reads;
+static volatile uintptr_t unaligned; /* of any read: it is a word's */
 
 static void on_read(int sig, siginfo_t *info, void *context)
 {
@@ -27,6 +28,7 @@ static void on_read(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	reads++;
+	unaligned |= (uintptr_t)at & 3;
 	mprotect(guarded, 4096, PROT_READ | PROT_WRITE);
 }
 
@@ -47,6 +49,7 @@ static void flush_of_small_ranges(void)
 			OK(barcopy_flush(range));
 			ck_assert_msg(reads == 1, "a flush of %zu bytes at %zu read %d times", size,
 				      at, reads);
+			ck_assert_msg(!unaligned, "a flush of %zu bytes at %zu", size, at);
 			OK(barcopy_unmap_range(g, range));
 		}
 	}

@@ -284,6 +284,20 @@ static void two_threads(void)
 		OK(barcopy_queue_destroy(b[i].q, WAIT));
 }
 
+static void *makes_queues(void *arg)
+{
+	for (int i = 0; i < 20; i++)
+		OK(barcopy_queue_destroy(new_queue(16), 0));
+	return arg;
+}
+
+/* Each thread with queues of its own, which use each other's memory again. */
+static void threads_make_queues(void)
+{
+	unit_start(3, makes_queues, NULL, 0);
+	unit_join();
+}
+
 static void *waiting_sender(void *arg)
 {
 	return (void *)(intptr_t)barcopy_queue_send(arg, "x", 1, 0, WAIT);
@@ -949,6 +963,7 @@ static void out_of_memory(void)
 static const struct unit_test tests[] = {
 	{ "full and empty", full_and_empty, NULL },
 	{ "replies wait for room", replies_wait, NULL },
+	{ "threads make queues", threads_make_queues, NULL },
 	{ "two threads, two queues", two_threads, NULL },
 	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
 	{ "lanes in any order", two_threads, "GDRSIM_WARP_ORDER=random" },
