@@ -151,7 +151,7 @@ coverage.script:
 	$(alone) $(JOB_LONG) coverage tests/coverage.sh $(out)/coverage
 # An hour and a quarter on two cores.
 mutants.script: native.build
-	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants tests/mutants/mutants.py -o $(out) -s 1 -s 2 -s fresh
+	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants tests/mutants/mutants.py -o $(out)
 herd.script:
 	$(alone) tests/job -n gcc $(RESULTS) herd tests/litmus/herd.sh
 fresh.script:
