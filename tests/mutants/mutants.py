@@ -5,14 +5,17 @@
   tests/mutants/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR] [--list]
   tests/mutants/mutants.py [-o BUILD_DIR] --fences
 
-The changes of a seed are COUNT (300) first-order mutants of src/ and include/barcopy_queue.cuh, chosen by a hash
-of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those of tests/mutants/mutants.txt.
--f limits both to files whose path begins with FILE: without -n to the seed's own, with -n to COUNT of these files.
-`fresh` takes a seed by chance, which is printed; two of them are the default.
+The changes of a seed are COUNT (40) first-order mutants of each layer of src/ and of include/barcopy_queue.cuh (layer
+queue), chosen by a hash of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those
+of tests/mutants/mutants.txt. They are errors that people make: a condition or one clause of it wrong, a result or a
+call dropped, a lock taken late or given up early, two arguments or table entries swapped, a constant changed and the
+like; changes() has them all. -f limits both to files whose path begins with FILE. The seed `fresh` is drawn and
+printed; two of them are the default.
 
-tests/mutants/mutants.alive holds what may live. `floor` lines have the least part of a layer's mutants, in percent, that must
-die, of any seed; a lower one fails, if the seed has at least 20 there. The other lines are equivalents, which are not run: FILE FUNCTION,
-the changed line, and the reason, separated by tabs. Survivors are printed in that form.
+tests/mutants/mutants.alive holds what may live. `floor` lines have the percentage of a layer's mutants that must die,
+all seeds together; a layer that -f cuts is not judged. The other lines are equivalents, which are not run: FILE
+FUNCTION, the changed line, and the reason, separated by tabs. Survivors are printed in that form. No line number is in
+it: an equivalent stays one until its own line changes, and a line that names no mutant any more fails.
 
 --fences takes out one fence of the copies after another instead: its instruction in fence.h, each call of it, and the
 rule that cached mappings need none. test_copy_fences must fail by an assertion.
@@ -25,10 +28,10 @@ import subprocess, sys, tempfile, threading, time
 
 ERRNO = 'EINVAL ENOMEM ENOENT EACCES EBUSY ENOTSUP EIO ENODEV EAGAIN ETIMEDOUT EPERM EFAULT ENOSYS EMFILE'.split()
 # Programs that call a layer by itself, whatever the other layers do.
-ONLY = dict(test_copy_diff='copy', test_copy_discipline='copy', test_copy_cpu='copy',
+ONLY = dict(test_copy_fences='copy queue', test_copy_diff='copy', test_copy_discipline='copy', test_copy_cpu='copy',
             test_queue_explorer='queue', test_queue_posts='queue')
 WEIGHT = dict(lock=3, release=2, order=3, off=2, flag=2, text=.3, relation=1.5, error=1.5, never=1.5, arith=.7,
-              clause=2, ignored=3, late=4, swap=1.5, constant=.7, bit=1.5, no_not=1.5, once=2)
+              late=3, early=3, constant=.5, swap=.7)
 Mutant = collections.namedtuple('Mutant', 'file function line op text source programs')
 
 
@@ -55,20 +58,62 @@ def closing(m, at):
     return at
 
 
-def clauses(m, at, begin):
-    """The bounds of what stands at both sides of the && or || at `at`, within its parentheses."""
-    def stop(i, step):
+def operand(m, at, step):
+    """The end of an operand of && || ?: that begins at `at`; with step -1 the begin of one that ends there."""
+    depth = 0
+    for i in range(at, len(m)) if step > 0 else range(at - 1, 0, -1):
+        depth += step * ((m[i] in '([') - (m[i] in ')]'))
+        stop = not depth and re.compile(r'&&|\|\||[?:;,{}]| [-+|&]?= |\breturn\b').match(m, i)
+        if stop or depth < 0:
+            return i if step > 0 else stop.end() if stop else i + 1
+    return at
+
+
+def entries(m, at):
+    """The places of a call's arguments, or of a table's entries, whose opening parenthesis is at `at`."""
+    depth, begin, found = 0, at + 1, []
+    for i in range(at, len(m)):
+        depth += (m[i] in '([{') - (m[i] in ')]}')
+        if not depth or depth == 1 and m[i] == ',':
+            word = re.compile(r'\S(?:.*\S)?', re.S).search(m, begin, i)
+            found += [word.span()] if word else []
+            begin = i + 1
+        if not depth:
+            break
+    return found
+
+
+def blank(m, at):
+    return re.compile(r'\s*').match(m, at).end()
+
+
+def statement(m, at):
+    """The end of the statement that begins at `at`."""
+    word = re.compile(r'(if|while|for|switch|do)\b').match(m, at)
+    if not word:
         depth = 0
-        while i > begin and m[i] not in ';{}':
-            depth += (m[i] in '([') - (m[i] in ')]') if step > 0 else (m[i] in ')]') - (m[i] in '([')
-            if depth < 0 or (not depth and (m[i:i + 2] in ('&&', '||') or m[i] in '?:,' or
-                                            m[i - 1:i + 2] == ' = ' or m[i - 6:i] == 'return')):
-                return i
-            i += step
-        return i
-    left = stop(at - 1, -1)
-    left += 2 if m[left - 1:left + 1] in ('&&', '||') else 1
-    return (left if m[left - 1:left + 1] != '&&' else left + 1), stop(at + 2, 1)
+        for i in range(at, len(m)):
+            depth += (m[i] == '{') - (m[i] == '}')
+            if not depth and (m[i] == ';' or m[i] == '}' and m[at] == '{'):
+                return i + 1
+        return len(m)
+    body = word.end() if word[1] == 'do' else closing(m, m.index('(', at)) + 1
+    end = statement(m, blank(m, body))
+    if word[1] == 'do':
+        return m.index(';', end) + 1
+    other = re.compile(r'\s*else\b').match(m, end)
+    return statement(m, blank(m, other.end())) if word[1] == 'if' and other else end
+
+
+def neighbours(m, begin, end):
+    """Yields each statement of a block with the one behind it: (begin, end, begin, end)."""
+    for x in re.compile(r'\{\n').finditer(m, begin, end):
+        at, last = blank(m, x.end()), None
+        while at < end and m[at] != '}':
+            stop = statement(m, at)
+            if last:
+                yield *last, at, stop
+            at, last = blank(m, stop), (at, stop)
 
 
 def call_kind(name):
@@ -77,6 +122,28 @@ def call_kind(name):
         if re.search(words, name):
             return kind
     return 'call'
+
+
+def swapped(s, a, b, c, d):
+    """The text of s from a to d with the parts [a, b) and [c, d) in each other's place."""
+    return s[c:d] + s[b:c] + s[a:b]
+
+
+def constants(s, m, begin, end):
+    """Yields the changes of constants and of tables' entries in [begin, end)."""
+    for x in re.compile(r"(?<![\w.'])(\d+|0x[\da-fA-F]+)([uUlL]*)(?![\w.'])").finditer(m, begin, end):
+        n = int(x[1], 0)
+        new = n + 1 if n < 8 or n & (n - 1) else 2 * n
+        yield 'constant', x.start(), x.end(), f'{new:#x}{x[2]}' if x[1][:2] == '0x' else f'{new}{x[2]}'
+    for x in re.compile(r'\{').finditer(m, begin, end):
+        rows = entries(m, x.start())
+        if not rows or ';' in m[x.start():rows[-1][1]] or re.search(r'\benum (?:\w+ )?$', m[:x.start()]):
+            continue
+        for (a, b), (c, d) in zip(rows, rows[1:]):
+            values = [re.match(r'[.\[][\w.\]\[]* = ', m[i:j]) for i, j in ((a, b), (c, d))]
+            a, c = (i + (v.end() if v else 0) for v, i in zip(values, (a, c)))
+            if s[a:b] != s[c:d] and bool(values[0]) == bool(values[1]):
+                yield 'swap', a, d, swapped(s, a, b, c, d)
 
 
 def changes(s, m, begin, end):
@@ -91,36 +158,6 @@ def changes(s, m, begin, end):
             yield op, x.end(), shut, new
     for x in each(r' (&&|\|\|)(?=\s)'):
         yield 'logic', x.start(1), x.end(1), '||' if x[1] == '&&' else '&&'
-        left, right = clauses(m, x.start(1), begin)
-        yield 'clause', x.start(), right, ''
-        yield 'clause', left, x.end(1), ''
-    for x in each(r'(?<![&|])!(?=[\w(])'):
-        yield 'no_not', x.start(), x.end(), ''
-    for x in each(r' ([&|]) (?=[~\w(])'):
-        yield 'bit', x.start(1), x.end(1), '|' if x[1] == '&' else '&'
-    for x in each(r'(?<=\n)\t+while (?=\()'):
-        if m[closing(m, x.end()) + 1] != ';':  # not the end of a do
-            yield 'once', x.end() - 6, x.end(), 'if '
-    for x in each(r' \? (\w[^?:;,]*?) : ([^?:;,]*)(?=[;,)])'):
-        if x[2].count('(') == x[2].count(')') and x[1].count('(') == x[1].count(')'):
-            yield 'swap', x.start(1), x.end(2), f'{s[x.start(2):x.end(2)]} : {s[x.start(1):x.end(1)]}'
-    for x in each(r'\b\w+\(([\w>.-]+), ([\w>.-]+)(?=[,)])'):
-        if x[1] != x[2]:
-            yield 'swap', x.start(1), x.end(2), f'{x[2]}, {x[1]}'
-    for x in each(r'(?<=\n)\t+(?:int )?(rc|err|r) = (\w+)\('):
-        shut = closing(m, x.end() - 1)
-        if m[shut + 1] == ';':
-            yield 'ignored', x.start(2), shut + 1, f'({s[x.start(2):shut + 1]}, 0)'
-    for x in each(r'(?<=\n)(\t+)(\w*_(?:un)?lock\w*\([^;]*;)\n'):
-        other = (re.compile(x[1] + r'[^\s{}][^;{}]*;\n').match(m, x.end()) if 'unlock' not in x[2] else
-                 re.search(r'(?<=\n)' + x[1] + r'[^\s{}][^;{}\n]*;\n\Z', m[begin:x.start() + 0]))
-        if other and 'unlock' not in x[2] and not re.match(r'\t+(return|break|goto)', other[0]):
-            yield 'late', x.start(), other.end(), s[x.end():other.end()] + s[x.start():x.end()]
-        elif other and not re.match(r'\t+(return|break|goto|case)', other[0]):
-            a = begin + other.start()
-            yield 'late', a, x.end(), s[x.start():x.end()] + s[a:x.start()]
-    for x in each(r'(?<=[ (\[,{-])(0x[0-9a-f]+|[1-9]\d*)(?=[,;) \]}])'):
-        yield 'constant', x.start(), x.end(), f'({x[0]} + 1)'
     for x in each(r' (<|<=|>|>=|==|!=) '):
         new = {'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '=='}[x[1]]
         yield 'relation', x.start(1), x.end(1), new
@@ -154,16 +191,44 @@ def changes(s, m, begin, end):
             yield 'error', x.start(1), x.end(1), labels[labels.index(x[1]) + 1]
     for x in each(r' \| [A-Z][A-Z_]+\b'):
         yield 'flag', x.start(), x.end(), ''
-
-
-def tables(s, m):
-    """Yields (operator, from, to, new text) for the tables of constants and the enumerations at file level."""
-    for body in re.finditer(r'(?:= |^enum [^;]*?)\{\n.*?^\}', m, re.S | re.M):
-        for x in re.compile(r'(?<=[ {,-])(0x[0-9a-f]+|\d+)(?=[,; }\n])').finditer(m, body.start(), body.end()):
-            yield 'constant', x.start(), x.end(), f'({x[0]} + 1)'
-        for x in re.compile(r'\bE[A-Z]{3,}\b').finditer(m, body.start(), body.end()):
-            if x[0] in ERRNO:
-                yield 'constant', x.start(), x.end(), ERRNO[(ERRNO.index(x[0]) + 1) % len(ERRNO)]
+    for x in each(r' (&&|\|\|)(?=\s)'):
+        yield 'clause', x.start(), operand(m, x.end(), 1), ''
+        left = operand(m, x.start(), -1)
+        yield 'clause', left, blank(m, x.end()), ' ' if m[left] == ' ' else ''
+    for x in each(r'(?<=\w) (&|\|)(?=\s)'):
+        yield 'bit', x.start(1), x.end(1), '|' if x[1] == '&' else '&'
+    for x in each(r'!(?=[\w(])'):
+        yield 'no_not', x.start(), x.end(), ''
+    for x in each(r'(\} )?\bwhile \('):
+        shut = closing(m, x.end() - 1)
+        loop = not x[1] and m[shut + 1] != ';'
+        yield 'once', *((x.start(), x.end(), 'if (') if loop else (x.end(), shut, f'0 && ({s[x.end():shut]})'))
+    for x in each(r' = (\w+\()[^;]*;|\breturn (\w+\()[^;]*;'):  # what it returned is 0
+        a = x.start(1) if x[1] else x.start(2)
+        shut = closing(m, a + len(x[1] or x[2]) - 1) + 1
+        if m[shut] == ';':
+            yield 'ignored', a, shut, f'({s[a:shut]}, 0)'
+    for x in each(r'\bif \('):
+        shut = closing(m, x.end() - 1)
+        if '(' in m[x.end():shut]:
+            yield 'ignored', x.end(), shut, f'({s[x.end():shut]}, 0)'
+    for x in each(r' \? '):
+        colon = operand(m, x.end(), 1)
+        last = blank(m, colon + 1)
+        shut = operand(m, last, 1)
+        if m[colon] == ':' and m[shut] != '?':
+            yield 'swap', x.end(), shut, swapped(s, x.end(), colon - 1, last, shut)
+    for x in each(r'\b(?!if\b|for\b|while\b|switch\b|return\b|sizeof\b)\w+\('):
+        parts = entries(m, x.end() - 1)
+        for (a, b), (c, d) in zip(parts, parts[1:]):
+            strings = (s[a] == '"') + (s[c] == '"')
+            if s[a:b] != s[c:d] and strings != 1 and 'memory_order' not in s[a:d]:
+                yield 'swap', a, d, swapped(s, a, b, c, d)
+    for a, b, c, d in neighbours(m, begin, end):
+        late, early = (re.match(r'\w*' + word + r'\w*\(', m[i:]) for word, i in (('(?<!un)lock', a), ('unlock', c)))
+        if late or early:
+            yield 'late' if late else 'early', a, d, swapped(s, a, b, c, d)
+    yield from constants(s, m, begin, end)
 
 
 def all_of(file):
@@ -171,44 +236,49 @@ def all_of(file):
     with open(file) as f:
         s = f.read()
     m = masked(s)
-    seen = collections.Counter()
-    bodies = [(lambda: tables(s, m), 'tables')]
+    seen, sources = collections.Counter(), set()
+
+    def mutant(function, op, a, b, new):
+        if new is None:
+            new = f'; /* {" ".join(re.sub(r"/[*].*?[*]/", "", s[a:b]).split())} */'
+            new = new[2:] if m[b - 1] != ';' else new  # a member of an initializer
+        from_, to = s.rfind('\n', 0, a) + 1, s.find('\n', b)
+        text = ' '.join((s[from_:a] + new + s[b:to]).split())
+        text = text if len(text) < 240 else text[:230] + ' ...'
+        source = s[:a] + new + s[b:]
+        if source in sources:
+            return
+        sources.add(source)
+        seen[function, text] += 1
+        if seen[function, text] > 1:
+            text += f' #{seen[function, text]}'
+        yield Mutant(file, function, s.count('\n', 0, a) + 1, op, text, source, ())
+
     for body in re.finditer(r'^\{\n.*?^\}', m, re.S | re.M):
         head = m[max(m.rfind('\n}', 0, body.start()), m.rfind(';\n', 0, body.start()), 0):body.start()]
         names = [n for n in re.findall(r'(\w+)\s*\(', head) if not n.startswith('__')]
-        bodies.append((lambda at=body.span(): changes(s, m, *at), names[0] if names else '?'))
-    for found, function in bodies:
-        for op, a, b, new in found():
-            if new is None:
-                new = f'; /* {" ".join(re.sub(r"/[*].*?[*]/", "", s[a:b]).split())} */'
-                new = new[2:] if m[b - 1] != ';' else new  # a member of an initializer
-            from_, to = s.rfind('\n', 0, a) + 1, s.find('\n', b)
-            text = ' '.join((s[from_:a] + new + s[b:to]).split())
-            seen[function, text] += 1
-            if seen[function, text] > 1:
-                text += f' #{seen[function, text]}'
-            yield Mutant(file, function, s.count('\n', 0, a) + 1, op, text, s[:a] + new + s[b:], ())
+        for change in changes(s, m, body.start(), body.end()):
+            yield from mutant(names[0] if names else '?', *change)
+    for table in re.finditer(r'^(?:[^\s#}][^;(){}]*?(\w+)(?:\[[^]]*\])* = |enum (?:\w+ )?)\{.*?\};', m, re.S | re.M):
+        for change in constants(s, m, table.start(), table.end()):
+            yield from mutant(table[1] or 'enum', *change)
+    for x in re.finditer(r'^#define (\w+) +(.*\d.*)', s, re.M):
+        for change in constants(s, s, x.start(2), x.end(2)):
+            yield from mutant(x[1], *change)
 
 
-def chosen(mutants, seed, count, evenly):
-    """The first by rank; a line has one of them. With `evenly`, each layer's share is that of its lines."""
+def chosen(mutants, seed, count):
+    """The first `count` of each layer by rank; a line has one of them."""
     def rank(x):
         h = hashlib.sha256(f'{seed} {x.file} {x.function} {x.op} {x.text}'.encode()).digest()
         return -math.log((int.from_bytes(h[:7], 'big') + 1) / 2**56) / WEIGHT.get(x.op, 1)
 
-    best = {}
+    best, share = {}, collections.Counter()
     for x in sorted(mutants, key=rank):
-        best.setdefault((x.file, x.line), x)
-    if not evenly:
-        return list(best.values())[:count]
-    lines = collections.Counter(layer(x.file) for x in best.values())
-    share = {l: max(5, round(count * n / len(best))) for l, n in lines.items()}
-    picked = []
-    for x in best.values():
-        if share[layer(x.file)]:
-            share[layer(x.file)] -= 1
-            picked.append(x)
-    return picked
+        if share[layer(x.file)] < count and (x.file, x.line) not in best:
+            best[x.file, x.line] = x
+            share[layer(x.file)] += 1
+    return list(best.values())
 
 
 def by_hand():
@@ -341,7 +411,7 @@ class Runner:
             with self.lock:
                 hits = 20 * self.hits[f'{x.file} {p}'] + 5 * self.hits[f'{layer(x.file)} {p}']
             return ((p in x.programs) * 1e6 + hits + 3 * (stem in p) + (layer(x.file) in p) + .5) / (self.base[p] + .2)
-        fit = [p for p in self.programs if ONLY.get(p) in (None, layer(x.file)) or p in x.programs]
+        fit = [p for p in self.programs if layer(x.file) in ONLY.get(p, layer(x.file)).split() or p in x.programs]
         return sorted(fit, key=value, reverse=True)
 
     def fate(self, x):
@@ -353,7 +423,8 @@ class Runner:
             with open(f'{tree}/{x.file}', 'w') as f:
                 f.write(x.source)
             if x.file.endswith('.c'):
-                if self.make(tree, [f'build/{x.file[:-1]}o']).returncode:
+                built = self.make(tree, [f'build/{x.file[:-1]}o'])
+                if built.returncode or re.search('-W(int-conversion|incompatible-pointer-types)', built.stdout):
                     return '(invalid)'
                 if self.same(tree):
                     return '(same)'
@@ -376,13 +447,24 @@ class Runner:
             shutil.rmtree(tree, ignore_errors=True)
 
 
+def rate(n):
+    return 100 * n['dead'] / ((n['dead'] + n['alive']) or 1)
+
+
+def table(title, count):
+    print(f'{title:12} {"layer":8} dead alive  rate equivalent  same invalid')
+    for l, n in sorted(count.items()) + [('all', sum(count.values(), collections.Counter()))]:
+        print(f'{"":12} {l:8} {n["dead"]:4} {n["alive"]:5} {rate(n):4.0f}% {n["(equivalent)"]:10} {n["(same)"]:5} '
+              f'{n["(invalid)"]:7}', flush=True)
+
+
 def main():
     global jobs, pool
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument('-o', metavar='BUILD_DIR', default='build')
     a.add_argument('-f', metavar='FILE', action='append')
     a.add_argument('-s', metavar='SEED', action='append')
-    a.add_argument('-n', metavar='COUNT', type=int)
+    a.add_argument('-n', metavar='COUNT', type=int, default=40)
     a.add_argument('-j', metavar='JOBS', type=int, default=os.cpu_count())
     a.add_argument('--fences', action='store_true')
     a.add_argument('--list', action='store_true', help='print the mutants, run none')
@@ -393,6 +475,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     wanted = lambda x: not a.f or x.file.startswith(tuple(a.f))
     passed = failed = 0
+    both = collections.defaultdict(collections.Counter)
 
     def ok(good, name):
         nonlocal passed, failed
@@ -415,8 +498,7 @@ def main():
     else:
         for seed in a.s or ['fresh', 'fresh']:
             seed = str(random.randrange(1000, 10**6)) if seed == 'fresh' else seed
-            rounds[seed] = (chosen(filter(wanted, everything), seed, a.n, not a.f) if a.n else
-                            [x for x in chosen(everything, seed, 300, True) if wanted(x)])
+            rounds[seed] = chosen(filter(wanted, everything), seed, a.n)
         rounds['by hand'] = list(filter(wanted, by_hand()))
     if a.list:
         for seed, mutants in rounds.items():
@@ -439,6 +521,7 @@ def main():
                     return x, '(equivalent)'
                 return x, '(not found)' if x.source is None else runner.fate(x)
 
+            print(f'\n{seed if seed in ("by hand", "fences") else f"seed {seed}"}', flush=True)
             for x, fate in pool.map(one, mutants):
                 if x.function in ('by hand', 'fences'):
                     ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
@@ -449,13 +532,13 @@ def main():
                 json.dump(runner.hits, f)
             if seed in ('by hand', 'fences'):
                 continue
-            print(f'\nseed {seed} {"layer":8} dead alive  rate equivalent  same invalid')
-            for l, n in sorted(count.items()) + [('all', sum(count.values(), collections.Counter()))]:
-                rate = 100 * n['dead'] / ((n['dead'] + n['alive']) or 1)
-                print(f'{"":5}{len(seed) * " "} {l:8} {n["dead"]:4} {n["alive"]:5} {rate:4.0f}% {n["(equivalent)"]:10} '
-                      f'{n["(same)"]:5} {n["(invalid)"]:7}', flush=True)
-                if l in floors and n['dead'] + n['alive'] >= 20:
-                    ok(rate >= floors[l], f'{l}, seed {seed}: {rate:.1f} % die, of at least {floors[l]} %')
+            both.update({l: both[l] + n for l, n in count.items()})
+            table(f'seed {seed}', count)
+        if both:
+            table('all seeds', both)
+        for l, n in both.items():
+            if l in floors and all(wanted(Mutant(f, *6 * [0])) for f in files if layer(f) == l):
+                ok(rate(n) >= floors[l], f'{l}: {rate(n):.0f}% die, at least {floors[l]}% must')
     finally:
         pool.shutdown(cancel_futures=True)
         shutil.rmtree(runner.dir, ignore_errors=True)
