@@ -252,6 +252,17 @@ static enum { NO, YES, UNKNOWN } is_registered(const struct gdri_cuda_pages *p)
 		       : UNKNOWN;
 }
 
+/* For a context that was reported dead and is not. Of a dead one CUDA refuses this. */
+static void unregister(const struct gdri_cuda_pages *p)
+{
+	struct gdri_cuda_scope s;
+
+	if (gdri_cuda_enter(&s, p->context, -1))
+		return;
+	gdri_cu.cuMemHostUnregister(p->host);
+	gdri_cuda_leave(&s);
+}
+
 static struct gdri_cuda_pages *take_idle(int device, size_t size)
 {
 	struct gdri_cuda_pages **link = &idle, *p;
@@ -267,6 +278,7 @@ static struct gdri_cuda_pages *take_idle(int device, size_t size)
 		*link = p->next;
 		if (registered == YES)
 			break;
+		unregister(p);
 		unmap(p);
 	}
 	pthread_mutex_unlock(&idle_lock);

@@ -414,8 +414,6 @@ static const struct {
 	{ "cuCtxPushCurrent", "CUDA does not report where", ENOTSUP },
 	{ "cuDeviceGetAttribute", "is integrated", ENOTSUP },
 	{ "cuDeviceGetAttribute", "was not asked for an exportable allocation", ENOTSUP },
-	/* A context that works was reported as none: its pages are still registered. */
-	{ "cuStreamIsCapturing", "cuMemHostRegister: ", EIO },
 	{ "EXPORT_TO_DMABUF_FD", "cuMemGetHandleForAddressRange: ", 0 },
 	{ "MMAP", "mmap of ", 0 },
 	{ "OPEN_CTL", "/dev/nvidiactl", 0 },
