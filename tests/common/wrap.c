@@ -39,7 +39,7 @@ static _Thread_local struct {
 	const char *failed;
 	const char *deny_library, *deny_symbol;
 	const char *path, *instead;
-	int ignored; /* flag of mmap */
+	int ignored, substitute; /* flags of mmap */
 	off_t lseek_size;
 } w;
 
@@ -72,6 +72,7 @@ void wrap_fail(const char *name, unsigned long nth, int err)
 void wrap_mmap_ignores(int flag)
 {
 	w.ignored = flag;
+	w.substitute = flag == MAP_SHARED ? MAP_PRIVATE : 0;
 }
 
 void wrap_before(const char *name, void (*fn)(void))
@@ -192,7 +193,9 @@ int __real_munmap(void *addr, size_t size);
 WRAP(void *, mmap, void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
 	bool fixed = flags & MAP_FIXED, failed = fails("mmap", ENOMEM);
-	void *p = failed ? MAP_FAILED : __real_mmap(addr, size, prot, flags & ~w.ignored, fd, offset);
+	void *p = failed ? MAP_FAILED
+			 : __real_mmap(addr, size, prot, (flags & ~w.ignored) | w.substitute, fd,
+				       offset);
 	int err = errno;
 
 	if (failed && fixed)

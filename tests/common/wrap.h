@@ -34,7 +34,7 @@ void wrap_clock(time_t second);
 /* What lseek answers, -1 for the truth. */
 void wrap_lseek_size(off_t size);
 
-/* mmap ignores that flag, as a kernel does that does not know it. */
+/* mmap ignores that flag, as a kernel does that does not know it; MAP_SHARED: it maps privately. */
 void wrap_mmap_ignores(int flag);
 
 /* Before the next call of that name, once: fn, which may wait for another thread. */

@@ -343,7 +343,7 @@ static void bad_backend_list(void)
 			open_fails(&line);
 	}
 	change_environment("GDRCOPY_BACKEND= GDRSIM_RM=absent"); /* as if it were not set */
-	open_fails(&(struct line)OPEN_FAILS(DEFAULT, ENODEV));
+	open_fails(&(struct line)OPEN_FAILS(DEFAULT, ENODEV, .says = { "rm: no /dev/nvidiactl" }));
 }
 
 static void ranges(void)

@@ -63,6 +63,7 @@ static void test_map_errors(void)
 		{ "MMAP:*=EACCES", EACCES },
 		{ "MMAP:*=EAGAIN", EIO },
 		{ "MMAP:*=EPERM", EACCES },
+		{ "MMAP:*=ENOSPC", ENOMEM },
 		{ "MADVISE:*=ENOMEM", ENOMEM },
 		{ "MADVISE:*=EINVAL", ENOTSUP },
 		{ "MMAP:*=REVOKE", EINVAL },
@@ -158,7 +159,7 @@ static void test_handle_without_offset(void)
 static const struct unit_test tests[] = {
 	{ "pin errors", test_pin_errors, .rows = 13 },
 	{ "pin elsewhere", test_pin_elsewhere, .rows = 4 },
-	{ "map errors", test_map_errors, .rows = 12 },
+	{ "map errors", test_map_errors, .rows = 13 },
 	{ "unpin errors", test_unpin_errors },
 	{ "interrupted", test_interrupted },
 	{ "handles", test_handles, .rows = 3 },

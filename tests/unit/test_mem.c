@@ -148,6 +148,19 @@ static void free_going(void)
 	OK(barcopy_mem_free(g, &going));
 }
 
+/* By a stream of its own: cuMemFree() would wait for every kernel of the GPU. */
+static void freed_beside_kernels(void)
+{
+	unsigned long by_stream = cuda_hooks.calls("cuMemFreeAsync");
+	unsigned long at_once = cuda_hooks.calls("cuMemFree");
+	barcopy_mem_t mem;
+
+	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
+	OK(barcopy_mem_free(g, &mem));
+	ck_assert_uint_gt(cuda_hooks.calls("cuMemFreeAsync"), by_stream);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemFree"), at_once);
+}
+
 /* The mapping ends before its memory is freed; a failed call does not stop the rest. */
 static void freed_last(void)
 {
@@ -344,6 +357,7 @@ static const struct unit_test tests[] = {
 	{ "integrated", integrated, "GDRSIM_INTEGRATED=1" },
 	{ "several GPUs", several_gpus, "GDRSIM_DEVICES=3" },
 	{ "errors", errors },
+	{ "freed beside kernels", freed_beside_kernels },
 	{ "freed last", freed_last, "GDRCOPY_ENABLE_LOGGING=1" },
 	{ "reset", reset },
 	{ "a small BAR", small_bar, "GDRSIM_BAR1_MIB=8" },

@@ -944,6 +944,21 @@ static void batches(void)
 	OK(barcopy_queue_destroy(q, WAIT));
 }
 
+/* Of a context that works and was reported dead: the pages are given up, not left with CUDA. */
+static void reported_dead(void)
+{
+	unsigned long registered;
+	barcopy_queue_t q;
+
+	OK(barcopy_queue_destroy(new_queue(0), 0));
+	registered = cuda_hooks.calls("cuMemHostRegister");
+	cuda_hooks.set_fail("cuStreamIsCapturing:1=201"); /* CUDA_ERROR_INVALID_CONTEXT */
+	q = new_queue(0);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemHostRegister"), registered + 1);
+	cuda_hooks.set_fail("");
+	OK(barcopy_queue_destroy(q, 0));
+}
+
 static void out_of_memory(void)
 {
 	static const char *const fails[] = { "cuMemAlloc:*=2", "cuMemHostRegister:*=2",
@@ -987,6 +1002,7 @@ static const struct unit_test tests[] = {
 	{ "kinds of queues and kernels", kinds, NULL },
 	{ "any of two queues", any_queue, NULL },
 	{ "many messages in one call", batches, NULL },
+	{ "pages of a context that was reported dead", reported_dead, NULL },
 	{ "out of memory", out_of_memory, NULL },
 	{ "host pointers that the GPU cannot take", batches, "GDRSIM_HOST_POINTER=0" },
 	{ "an integrated GPU", batches, "GDRSIM_INTEGRATED=1" },

@@ -183,6 +183,28 @@ static void gap_of_a_failed_map(void)
 	ck_assert_int_eq(wrap_mapped(), mapped);
 }
 
+/* What is still mapped keeps its objects: RM would give their BAR1 to the next caller. */
+static void unmap_fails(void)
+{
+	CUdeviceptr p = standin_alloc(2 * MIB);
+	struct gdrsim_rm_counts before, after;
+	gdr_mh_t mh;
+	void *va;
+
+	OK(gdr_pin_buffer_v2(rm_g, p, 2 * MIB, 0, &mh));
+	OK(gdr_map(rm_g, mh, &va, 2 * MIB));
+	rm_sim.counts(&before);
+	wrap_reset();
+	wrap_fail("munmap", 0, ENOMEM);
+	FAILS_WITH(ENOMEM, "the range is still mapped", gdr_unpin_buffer(rm_g, mh));
+	wrap_reset();
+	rm_sim.counts(&after);
+	ck_assert_uint_eq(after.memories, before.memories);
+	ck_assert_uint_eq(after.maps, before.maps);
+	OK(gdr_close(rm_g));
+	rm_g = NULL;
+}
+
 /* ---- memory of the process ------------------------------------------------ */
 
 static void heap(void)
@@ -238,6 +260,7 @@ static const struct unit_test tests[] = {
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
 	{ "the gap of a failed map", gap_of_a_failed_map, "", .rows = 2 },
+	{ "a range that cannot be unmapped", unmap_fails, "" },
 	{ "pins and the heap", heap, "" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
 };

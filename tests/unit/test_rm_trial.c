@@ -3,6 +3,7 @@
  * The rm backend's trial: once for each GPU, again where it has no verdict, and what it finds wrong
  * in libcuda's exports.
  */
+#include <sys/mman.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -224,6 +225,19 @@ static void final(void)
 		OK(rm_pin(vmm, 2 * MIB, 0));
 	}
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") + cuda_hooks.calls("cuMemCreate"), trials);
+}
+
+/* Each page shows the GPU's bytes until the CPU writes it. */
+static void writes_are_lost(void)
+{
+	const char *text = "the GPU does not see what the CPU has written";
+
+	plain = standin_alloc(MIB);
+	wrap_reset();
+	wrap_mmap_ignores(MAP_SHARED);
+	FAILS_WITH(ENOTSUP, text, rm_pin(plain, MIB, 0));
+	wrap_reset();
+	FAILS_WITH(ENOTSUP, text, rm_pin(plain, MIB, 0));
 }
 
 static void types_differ(void)
@@ -546,6 +560,7 @@ static const struct unit_test tests[] = {
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
 	{ "mappings of two types", types_differ, "" },
+	{ "writes that do not arrive", writes_are_lost, "" },
 	{ "few descriptors", few_descriptors, "" },
 	{ "an unknown layout is final", final, "GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "no import to watch is final", final, "LD_LIBRARY_PATH=$SIM/direct" },
