@@ -142,7 +142,7 @@ def constants(s, m, begin, end):
         for (a, b), (c, d) in zip(rows, rows[1:]):
             values = [re.match(r'[.\[][\w.\]\[]* = ', m[i:j]) for i, j in ((a, b), (c, d))]
             a, c = (i + (v.end() if v else 0) for v, i in zip(values, (a, c)))
-            if s[a:b] != s[c:d] and bool(values[0]) == bool(values[1]):
+            if s[a:b] != s[c:d] and bool(values[0]) == bool(values[1]) and s[a] != '{':
                 yield 'swap', a, d, swapped(s, a, b, c, d)
 
 
@@ -218,7 +218,7 @@ def changes(s, m, begin, end):
         shut = operand(m, last, 1)
         if m[colon] == ':' and m[shut] != '?':
             yield 'swap', x.end(), shut, swapped(s, x.end(), colon - 1, last, shut)
-    for x in each(r'\b(?!if\b|for\b|while\b|switch\b|return\b|sizeof\b)\w+\('):
+    for x in each(r'\b(?!(?:if|for|while|switch|return|sizeof|strn?cmp|memcmp)\b)\w+\('):
         parts = entries(m, x.end() - 1)
         for (a, b), (c, d) in zip(parts, parts[1:]):
             strings = (s[a] == '"') + (s[c] == '"')

@@ -140,7 +140,10 @@ static void descriptor_0(void)
 	gdri_read_line("/proc/self/comm", text, sizeof(text));
 	ck_assert_str_eq(text, "test_process");
 	ck_assert_int_eq(is_closed(&(int){ 0 }), 0);
+	gdri_read_line("/proc/self/no such file", text, sizeof(text));
+	ck_assert_str_eq(text, "");
 	OK(gdri_process_enter());
+	errno = EINTR; /* of an earlier call: an open that worked is not made again */
 	OK(gdri_open_node("/dev/null", "", &fd));
 	ck_assert_int_eq(fd, 0);
 	ck_assert_int_eq(unit_in_child(is_closed, &fd), 0);
