@@ -303,6 +303,7 @@ static void errors(void)
 		{ { .struct_size = 39 }, 0 }, /* no release had this size */
 		{ { .struct_size = sizeof(options[0]) }, 1 },
 	}, longer = { { .struct_size = sizeof(longer) }, 0 };
+	static size_t longest[4096 / sizeof(size_t) + 1] = { 4096 };
 	barcopy_cache_t cache, nobody = (barcopy_cache_t)(uintptr_t)0x100000001;
 	barcopy_cache_stats_t s = { .struct_size = 8 };
 	barcopy_region_t r = { .size = 42 };
@@ -314,6 +315,11 @@ static void errors(void)
 		FAILS(EINVAL, barcopy_cache_create(g, &options[i].o, &cache));
 	OK(barcopy_cache_create(g, &longer.o, &cache));
 	OK(barcopy_cache_destroy(cache));
+	OK(barcopy_cache_create(g, (barcopy_cache_options_t *)longest, &cache));
+	OK(barcopy_cache_destroy(cache));
+	longest[0]++;
+	FAILS_WITH(EINVAL, "struct_size is 4097",
+		   barcopy_cache_create(g, (barcopy_cache_options_t *)longest, &cache));
 	cache = new_cache(OPTIONS());
 	FAILS(EINVAL, barcopy_cache_get(NULL, d, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(nobody, d, 1, &r));
