@@ -123,6 +123,35 @@ static void vectored_guard(void)
 	}
 }
 
+static size_t loaded;
+
+static void count_loaded(void *dst, const void *src, size_t n)
+{
+	loaded += n;
+	memcpy(dst, src, n);
+}
+
+/* Write-combined memory is loaded by whole lines, wherever the caller wants the bytes. */
+static void lines_for_any_alignment(void)
+{
+	static const struct gdri_copy_impl counting = { .name = "counting",
+							.block = BARCOPY_LINE,
+							.from = count_loaded };
+	static uint8_t out[1024 + 8];
+	struct area map = area_new(4096, MAP_PRIVATE);
+	struct gdri_copy_plan plan;
+
+	area_fill(&map);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, area_features(), NULL), 0);
+	plan.from = &counting;
+	for (size_t at = 0; at < 8; at++) {
+		loaded = 0;
+		gdri_copy_from(&plan, out + at, map.base, 1024);
+		ck_assert_uint_eq(loaded, 1024);
+		ck_assert_mem_eq(out + at, map.base, 1024);
+	}
+}
+
 /* Lines whose addresses differ in one bit are two lines, whatever a batch knows them by. */
 static void far_pieces(void)
 {
@@ -404,6 +433,7 @@ static void first_call_in_threads(void)
 static const struct unit_test tests[] = {
 	{ "vectored", vectored },
 	{ "vectored, at the edges of the mapping", vectored_guard },
+	{ "lines for any alignment", lines_for_any_alignment },
 	{ "pieces far from each other", far_pieces },
 	{ "each line once", each_line_once },
 	{ "a full batch", full_batch },
