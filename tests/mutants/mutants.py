@@ -225,7 +225,8 @@ def changes(s, m, begin, end):
             if s[a:b] != s[c:d] and strings != 1 and 'memory_order' not in s[a:d]:
                 yield 'swap', a, d, swapped(s, a, b, c, d)
     for a, b, c, d in neighbours(m, begin, end):
-        late, early = (re.match(r'\w*' + word + r'\w*\(', m[i:]) for word, i in (('(?<!un)lock', a), ('unlock', c)))
+        late = re.match(r'\w*((?<!un)lock|fork_hold)\(', m[a:])
+        early = re.match(r'\w*(unlock|fork_release)\(', m[c:])
         if late or early:
             yield 'late' if late else 'early', a, d, swapped(s, a, b, c, d)
     yield from constants(s, m, begin, end)
