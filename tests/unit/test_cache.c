@@ -339,6 +339,9 @@ static void errors(void)
 	touch(cache, d);
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert(touch(cache, d));
+	/* all that lies behind an address */
+	OK(barcopy_cache_invalidate(cache, d + CHUNK - 1, UINT64_MAX));
+	ck_assert(!touch(cache, d));
 }
 
 /* ---- memory that comes and goes ------------------------------------------ */
