@@ -509,8 +509,26 @@ static void children(void)
 	OK(gdr_unmap(g, parents_handle, parents_map, 4096));
 }
 
+/* A context that could not be opened leaves its place in the table. */
+static void failed_opens(void)
+{
+	gdr_t first = gdr_open(), again;
+
+	ck_assert_ptr_nonnull(first);
+	OK(gdr_close(first));
+	setenv("GDRCOPY_BACKEND", "nothing", 1);
+	for (int i = 0; i < 10; i++)
+		FAILS(EINVAL, gdr_open() ? 0 : errno);
+	unsetenv("GDRCOPY_BACKEND");
+	again = gdr_open();
+	ck_assert_ptr_nonnull(again);
+	ck_assert_uint_eq((uint32_t)(uintptr_t)again, (uint32_t)(uintptr_t)first);
+	OK(gdr_close(again));
+}
+
 static const struct unit_test tests[] = {
 	{ "invalid contexts (L3)", invented_contexts, "" },
+	{ "contexts that cannot be opened", failed_opens, "" },
 	{ "invalid handles (L3)", invented_handles, "" },
 	{ "stale and doubled handles (L3)", stale_and_doubled, "" },
 	{ "gdr_unmap takes its own mapping only (L7)", unmap_checks, "" },

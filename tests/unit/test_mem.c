@@ -197,9 +197,17 @@ static void reset(void)
 /* The BAR is smaller than the memory. */
 static void small_bar(void)
 {
+	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
+	barcopy_region_t idle;
+	barcopy_cache_t cache;
 	barcopy_mem_t mem;
 
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
+	/* An idle region gives way. */
+	OK(barcopy_cache_create(g, &o, &cache));
+	standin_start();
+	OK(barcopy_cache_get(cache, standin_alloc(6 << 20), 6 << 20, &idle));
+	OK(barcopy_cache_put(cache, &idle));
 	OK(barcopy_mem_alloc(g, 0, 4 << 20, 0, &mem));
 }
 
@@ -256,6 +264,7 @@ static void import_errors(void)
 	getrlimit(RLIMIT_NOFILE, &limit);
 	OK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, limit.rlim_max }));
 	FAILS(EMFILE, barcopy_mem_export(g, &mem, &exported));
+	FAILS_WITH(EINVAL, "fd", barcopy_mem_export(g, &mem, NULL));
 	OK(setrlimit(RLIMIT_NOFILE, &limit));
 	ck_assert_int_eq(exported, -7);
 	OK(barcopy_mem_export(g, &mem, &exported));

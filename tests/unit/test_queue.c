@@ -896,6 +896,8 @@ static void any_queue(void)
 	FAILS(EINVAL, barcopy_queue_receive_any(q, 0, &which, got, 48, NULL, &call, 0, 0));
 	FAILS(EINVAL, barcopy_queue_receive_any(NULL, 2, &which, got, 48, NULL, &call, 0, 0));
 	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, NULL, 0, 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, NULL, 48, NULL, &call, 0, 0));
+	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, NULL, got, 48, NULL, &call, 0, 0));
 	FAILS(EINVAL, barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 1, 0));
 	TIMES_OUT(barcopy_queue_receive_any(q, 2, &which, got, 48, NULL, &call, 0, MILLISECOND));
 	for (unsigned int i = 0; i < 2; i++)

@@ -104,7 +104,8 @@ static void several_handles(void)
 	uint8_t host[4][64] = { { 0 } };
 	barcopy_handle_seg_t v[4];
 	static const struct {
-		/* c: cached, w, x: write-combined; capital: ordered; 0: cached, of size 0 */
+		/* c: cached, w, x: write-combined; capital: ordered; 0: cached, of size 0; E: so and
+		 * ordered */
 		const char *types;
 		const char *writes, *reads;
 	} rows[] = {
@@ -117,6 +118,7 @@ static void several_handles(void)
 		{ "cwcC", "wsws", "mrmrl" },
 		{ "CcwW", "wsws", "mrmrl" },
 		{ "wx0C", "wsws", "mrmrl" },
+		{ "wEcx", "ws", "mrl" },
 		{ "WCXC", "wswswsws", "mrmrmrmrl" },
 	};
 	gdr_mh_t h[3];
@@ -134,7 +136,7 @@ static void several_handles(void)
 			v[i].seg = (barcopy_copy_seg_t){
 				.map_ptr = map + which * 65536 + 256 * i,
 				.host_ptr = host[i],
-				.size = c == '0' ? 0 : 64,
+				.size = c == '0' || c == 'E' ? 0 : 64,
 				.flags = c < 'a' && c != '0' ? BARCOPY_COPY_ORDERED : 0,
 			};
 		}
@@ -151,6 +153,9 @@ static void several_handles(void)
 	step_begin();
 	ck_assert_int_eq(barcopy_copyv_to_mappings(v, 2, BARCOPY_COPY_NO_FENCE), 0);
 	ck_assert_str_eq(step_end(), "wsw");
+	step_begin();
+	ck_assert_int_eq(barcopy_fence(h[0], BARCOPY_FENCE_FULL), 0);
+	ck_assert_str_eq(step_end(), "m");
 }
 
 static unsigned int exact_reads;
