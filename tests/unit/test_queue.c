@@ -284,9 +284,12 @@ static void two_threads(void)
 		OK(barcopy_queue_destroy(b[i].q, WAIT));
 }
 
+static pthread_barrier_t all_begin;
+
 static void *makes_queues(void *arg)
 {
-	for (int i = 0; i < 20; i++)
+	pthread_barrier_wait(&all_begin);
+	for (int i = 0; i < 100; i++)
 		OK(barcopy_queue_destroy(new_queue(16), 0));
 	return arg;
 }
@@ -294,6 +297,7 @@ static void *makes_queues(void *arg)
 /* Each thread with queues of its own, which use each other's memory again. */
 static void threads_make_queues(void)
 {
+	pthread_barrier_init(&all_begin, NULL, 3);
 	unit_start(3, makes_queues, NULL, 0);
 	unit_join();
 }
