@@ -328,6 +328,8 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, NULL));
 	FAILS(EOVERFLOW, barcopy_cache_get(cache, d, SIZE_MAX, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uint64_t)1 << 60, 1, &r));
+	FAILS_WITH(EINVAL, "beyond any device address",
+		   barcopy_cache_get(cache, ((uint64_t)1 << 57) - 1, 2, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert_uint_eq(r.size, 42);
