@@ -162,6 +162,7 @@ static void heals(void)
 		{ "cuMemAlloc:*=700", "cuMemAlloc: " },
 		{ "cuStreamCreate:*=700", "cuStreamCreate: " },
 		{ "cuMemcpyHtoDAsync:*=700", "the copy engine could not reach" },
+		{ "cuMemcpyDtoHAsync:*=700", "the copy engine could not reach" },
 		{ "cuMemGetHandleForAddressRange:*=709", "CUDA_ERROR_CONTEXT_IS_DESTROYED" },
 		{ "cuMemGetHandleForAddressRange:*=201", "CUDA_ERROR_INVALID_CONTEXT" },
 		{ "cuMemGetHandleForAddressRange:*=1", "CUDA_ERROR_INVALID_VALUE" },
