@@ -15,6 +15,7 @@
 #include "core/ctx.h"
 #include "core/handle.h"
 #include "cuda/private.h"
+#include "cache_table.h"
 #include "fixture.h"
 
 static bool is_cached(barcopy_cache_t cache, uint64_t addr)
@@ -500,9 +501,13 @@ static void pinned_beside_an_invalidation(void)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
 	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_region_t r;
 
 	atomic_fetch_add(&found(cache)->invalidating, 1);
-	get_and_put(cache, d);
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	cache_table_check(); /* no page has it */
+	OK(barcopy_cache_put(cache, &r));
+	cache_table_check();
 	atomic_fetch_sub(&found(cache)->invalidating, 1);
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	ck_assert_uint_eq(cache_stats(cache).regions, 0);
