@@ -828,6 +828,7 @@ static void wrong_calls(void)
 	} lines[] = { { 5, 0x80 | 6, EBADMSG }, /* the first sequence is 1 */
 		      { UINT64_C(2) << 32 | 5, 0x80 | 6, EBADMSG },
 		      { UINT64_C(1) << 32 | 64, 0x80 | 6, EBADMSG }, /* 16 lines have 64 slots */
+		      { UINT64_C(1) << 32 | UINT32_MAX, 0x80 | 6, EBADMSG },
 		      { UINT64_C(1) << 32 | 5, 0x80 | 5, EBADMSG },
 		      { UINT64_C(1) << 32 | 5, 0x80 | 49, EBADMSG },
 		      { UINT64_C(1) << 32 | 5, 0x80 | 6, 0 } };
