@@ -201,14 +201,23 @@ static void small_bar(void)
 	barcopy_region_t idle;
 	barcopy_cache_t cache;
 	barcopy_mem_t mem;
+	CUdeviceptr d;
+	int fd;
 
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
 	/* An idle region gives way. */
 	OK(barcopy_cache_create(g, &o, &cache));
 	standin_start();
-	OK(barcopy_cache_get(cache, standin_alloc(6 << 20), 6 << 20, &idle));
+	d = standin_alloc(6 << 20);
+	OK(barcopy_cache_get(cache, d, 6 << 20, &idle));
 	OK(barcopy_cache_put(cache, &idle));
-	OK(barcopy_mem_alloc(g, 0, 4 << 20, 0, &mem));
+	OK(barcopy_mem_alloc(g, 0, 4 << 20, BARCOPY_MEM_SHAREABLE, &mem));
+	OK(barcopy_mem_export(g, &mem, &fd));
+	OK(barcopy_mem_free(g, &mem));
+	OK(barcopy_cache_get(cache, d, 6 << 20, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	OK(barcopy_mem_import(g, 0, fd, 4 << 20, 0, &mem));
+	close(fd);
 }
 
 /* Descriptors of a row; -1, -2 and 99 are invalid. */
