@@ -178,12 +178,13 @@ struct kept {
 };
 
 GDRI_MUTEX(idle_lock); /* guards the next two */
+/* Smallest first: the first one that is large enough is taken. */
 static struct kept *kept;
 static struct gdri_cuda_pages *idle; /* given back, still registered */
 
 int gdri_cuda_keep(struct gdri_allocation *a)
 {
-	struct kept *k = malloc(sizeof(*k));
+	struct kept *k = malloc(sizeof(*k)), **link = &kept;
 	struct gdri_memory m;
 
 	gdri_cuda_describe(a->addr, a->size, &m);
@@ -194,8 +195,10 @@ int gdri_cuda_keep(struct gdri_allocation *a)
 	k->a = *a;
 	k->buffer_id = m.buffer_id;
 	pthread_mutex_lock(&idle_lock);
-	k->next = kept;
-	kept = k;
+	while (*link && (*link)->a.asked < a->asked)
+		link = &(*link)->next;
+	k->next = *link;
+	*link = k;
 	pthread_mutex_unlock(&idle_lock);
 	return 0;
 }
@@ -208,7 +211,7 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 
 	pthread_mutex_lock(&idle_lock);
 	while (!found && (k = *link)) {
-		if (k->a.kind != kind || k->a.device != device || k->a.asked != size) {
+		if (k->a.kind != kind || k->a.device != device || k->a.asked < size) {
 			link = &k->next;
 			continue;
 		}
@@ -270,7 +273,7 @@ static struct gdri_cuda_pages *take_idle(int device, size_t size)
 
 	pthread_mutex_lock(&idle_lock);
 	while ((p = *link)) {
-		registered = p->device == device && p->size == size ? is_registered(p) : UNKNOWN;
+		registered = p->device == device && p->size >= size ? is_registered(p) : UNKNOWN;
 		if (registered == UNKNOWN) {
 			link = &p->next;
 			continue;
@@ -344,9 +347,13 @@ int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **out)
 
 void gdri_cuda_give_pages(struct gdri_cuda_pages *p)
 {
+	struct gdri_cuda_pages **link = &idle;
+
 	pthread_mutex_lock(&idle_lock);
-	p->next = idle;
-	idle = p;
+	while (*link && (*link)->size < p->size)
+		link = &(*link)->next;
+	p->next = *link;
+	*link = p;
 	pthread_mutex_unlock(&idle_lock);
 }
 

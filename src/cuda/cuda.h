@@ -123,8 +123,8 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work that uses it */
 
 /*
- * Keeps an allocation for a later take of the same kind, device and size, instead of a free: a
- * kernel that begins late may still access it. Memory without a buffer ID, by which a take knows
+ * Keeps an allocation for a later take of the same kind and device and of at most its size, instead
+ * of a free: a kernel that begins late may still access it. Memory without a buffer ID, by which a take knows
  * that it is still the library's, is freed. Take: false if none is kept.
  */
 int gdri_cuda_keep(struct gdri_allocation *allocation);
@@ -136,7 +136,7 @@ bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocatio
  * library, so that a reset of the device, which frees what CUDA has allocated, leaves them
  * readable. CUDA unregisters memory only when nothing runs in the context (cuMemHostUnregister, 1.4
  * s beside a kernel of that length: H200, driver 580, 2026-11-22), so pages that are given back
- * stay registered, and are taken again.
+ * stay registered, and are taken again; a smaller request takes them too.
  */
 struct gdri_cuda_pages {
 	struct gdri_cuda_pages *next;

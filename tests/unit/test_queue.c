@@ -583,6 +583,42 @@ static void kept_memory(void)
 	OK(barcopy_queue_destroy(q, 0));
 }
 
+/* A queue takes the smallest block that is large enough, in whatever order blocks were given back. */
+static void kept_for_smaller(void)
+{
+	static const uint32_t lines[][3] = { { 4096, 1024, 16384 }, { 16384, 4096, 1024 } };
+	barcopy_queue_view_t view[3], next;
+	barcopy_queue_t q[3], taker;
+	unsigned long long bytes;
+
+	for (size_t order = 0; order < COUNT(lines); order++) {
+		for (int i = 0; i < 3; i++) {
+			q[i] = new_queue(lines[order][i]);
+			OK(barcopy_queue_get_view(q[i], &view[i]));
+		}
+		for (int i = 0; i < 3; i++)
+			OK(barcopy_queue_destroy(q[i], 0));
+		bytes = standin_device_bytes(0);
+		taker = new_echo(2048);
+		OK(barcopy_queue_get_view(taker, &next));
+		for (unsigned int n = 0; n < 3000; n++) /* more than a lap of it */
+			round_trip(taker, 48, n);
+		for (int i = 0; i < 3; i++) {
+			bool takes = lines[order][i] == 4096;
+
+			ck_assert((next.control == view[i].control) == takes);
+			ck_assert((next.state == view[i].state) == takes);
+		}
+		finish(taker);
+		/* the larger one has no line of the smaller one that had its memory */
+		taker = new_echo(4096);
+		for (unsigned int n = 0; n < 5000; n++)
+			round_trip(taker, 48, n);
+		finish(taker);
+		ck_assert_uint_eq(standin_device_bytes(0), bytes);
+	}
+}
+
 /* Errors that end a context end its kernels; after any other the queue's memory may be in use. */
 static void context_error(void)
 {
@@ -999,6 +1035,7 @@ static const struct unit_test tests[] = {
 	{ "lines that are no message's", bad_lines, NULL },
 	{ "a wait in a dead context", dead_context, NULL },
 	{ "memory for the next queue", kept_memory, NULL },
+	{ "memory for a smaller queue", kept_for_smaller, NULL },
 	{ "an error of the context", context_error, NULL },
 	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
