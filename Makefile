@@ -135,7 +135,7 @@ $(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
 TOOLS :=
 DEV_TOOLS :=
 SIM_LIBS :=
-include $(wildcard perf/perf.mk tools/tools.mk perf/dev.mk sim/sim.mk tests/tests.mk gdrdrv/tests/kernel.mk \
+include $(wildcard perf/perf.mk tools/tools.mk perf/dev.mk sim/sim.mk tests/tests.mk tests/explore/explore.mk gdrdrv/tests/kernel.mk \
 	examples/examples.mk packaging/install.mk packaging/packaging.mk docs/page/page.mk)
 
 .PHONY: tools sim

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A deterministic scheduler: the library's own code, one thread at a time, every switch decided by a
+ * seed, time virtual. It finds what needs threads and clocks to meet in one way of many, and a seed
+ * repeats it.
+ *
+ *   sched.c      which thread runs: a random walk or PCT; virtual time; deadlock, livelock, reports
+ *   hooks.c      what waits or sleeps: locks, conditions, semaphores, the loader's lock, clocks,
+ *                and the system calls at which other threads may run
+ *   access.c     the calls that gcc's -fsanitize=thread puts before each access
+ *   scenarios.c  what 2 to 4 threads do, and what must hold afterwards
+ *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
+ *
+ * The objects of src/ are compiled with -fsanitize=thread, but the functions that this calls are
+ * access.c's: each C11 atomic is a point at which another thread may run. Real threads pass a
+ * baton. Seeds that are even walk at random, odd ones are PCT (Burckhardt et al., "A Randomized
+ * Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010) with depth 2 to 4.
+ *
+ * Not seen: weak memory (test_queue_explorer has that for the queues), a real kernel, a real GPU.
+ */
+#ifndef TEST_EXPLORE_H
+#define TEST_EXPLORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EX_THREADS = 8 };
+
+/* ---- for scenarios --------------------------------------------------------------------------- */
+
+void ex_begin(const char *scenario, uint64_t seed); /* once in a process, before all others */
+/* Runs fn(0) to fn(n - 1), each in a thread, under the schedule of the seed. Once in a process. */
+void ex_run(int n, void (*fn)(int));
+/* Ends the run as failed, from any of its threads: prints why and the schedule, and exits. */
+void ex_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+void ex_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* EXPLORE_VERBOSE=1 */
+uint32_t ex_random(uint32_t below); /* of the seed, apart from the schedule's own choices */
+void ex_progress(void); /* a call of the scenario has ended: this is no livelock */
+void ex_point(void); /* another thread may run */
+void ex_yield(void); /* another thread is to run, if one can */
+
+/* Called before each munmap() of the library. */
+extern void (*ex_before_munmap)(void);
+
+/* ---- for hooks.c and access.c ---------------------------------------------------------------- */
+
+bool ex_inside(void); /* does the scheduler decide about the calling thread? */
+void ex_at_point(bool leave, void *pc);
+/* Waits until ex_wake() of `on`, or the virtual time; 0: for ever. Returns false at the latter. */
+bool ex_wait(const void *on, const char *what, uint64_t until_ns, void *pc);
+void ex_wake(const void *on, bool one);
+void ex_sleep(uint64_t ns, void *pc);
+uint64_t ex_clock(uint64_t advance_ns); /* the virtual time, after it has advanced */
+bool ex_is_stack(const void *p); /* of the calling thread */
+
+#endif

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What waits, sleeps or asks for the time, for every object of the process, stand-ins too: these
+ * definitions come before the C library's. A thread that would wait gives the baton away; no lock
+ * is ever waited for in the C library. See explore.h.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "explore/explore.h"
+
+#define PC __builtin_return_address(0)
+
+static void *next_of(const char *name)
+{
+	void *p = dlsym(RTLD_NEXT, name);
+
+	if (!p)
+		abort();
+	return p;
+}
+
+/* The C library's. */
+#define NEXT(name)                                                 \
+	({                                                         \
+		static __typeof__(&name) next_;                    \
+		if (!next_)                                        \
+			next_ = (__typeof__(&name))next_of(#name); \
+		next_;                                             \
+	})
+
+static uint64_t ns_of(const struct timespec *t)
+{
+	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+}
+
+/* ---- locks ----------------------------------------------------------------------------------- */
+
+int pthread_mutex_lock(pthread_mutex_t *m)
+{
+	int rc;
+
+	if (!ex_inside())
+		return NEXT(pthread_mutex_lock)(m);
+	ex_at_point(false, PC);
+	while ((rc = NEXT(pthread_mutex_trylock)(m)) == EBUSY)
+		ex_wait(m, "a mutex", 0, PC);
+	return rc;
+}
+
+int pthread_mutex_trylock(pthread_mutex_t *m)
+{
+	ex_at_point(false, PC);
+	return NEXT(pthread_mutex_trylock)(m);
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	int rc = NEXT(pthread_mutex_unlock)(m);
+
+	if (ex_inside()) {
+		ex_wake(m, false);
+		ex_at_point(false, PC);
+	}
+	return rc;
+}
+
+static int wait_for(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until_ns)
+{
+	bool woken;
+
+	NEXT(pthread_mutex_unlock)(m);
+	ex_wake(m, false);
+	woken = ex_wait(c, "a condition", until_ns, PC);
+	while (NEXT(pthread_mutex_trylock)(m) == EBUSY)
+		ex_wait(m, "a condition's mutex", 0, PC);
+	return woken ? 0 : ETIMEDOUT;
+}
+
+int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+{
+	return ex_inside() ? wait_for(c, m, 0) : NEXT(pthread_cond_wait)(c, m);
+}
+
+int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t)
+{
+	return ex_inside() ? wait_for(c, m, ns_of(t)) : NEXT(pthread_cond_timedwait)(c, m, t);
+}
+
+int pthread_cond_signal(pthread_cond_t *c)
+{
+	if (!ex_inside())
+		return NEXT(pthread_cond_signal)(c);
+	ex_wake(c, true);
+	ex_at_point(false, PC);
+	return 0;
+}
+
+int pthread_cond_broadcast(pthread_cond_t *c)
+{
+	if (!ex_inside())
+		return NEXT(pthread_cond_broadcast)(c);
+	ex_wake(c, false);
+	ex_at_point(false, PC);
+	return 0;
+}
+
+int sem_wait(sem_t *s)
+{
+	if (!ex_inside())
+		return NEXT(sem_wait)(s);
+	ex_at_point(false, PC);
+	while (sem_trywait(s))
+		ex_wait(s, "a semaphore", 0, PC);
+	return 0;
+}
+
+int sem_post(sem_t *s)
+{
+	int rc = NEXT(sem_post)(s);
+
+	if (ex_inside()) {
+		ex_wake(s, true);
+		ex_at_point(false, PC);
+	}
+	return rc;
+}
+
+/* A lock of the scheduler's that its holder may take again. */
+struct again {
+	pthread_t holder;
+	int depth;
+};
+
+static void take(struct again *a, const char *what)
+{
+	if (!ex_inside())
+		return;
+	while (a->depth && !pthread_equal(a->holder, pthread_self()))
+		ex_wait(a, what, 0, PC);
+	a->holder = pthread_self();
+	a->depth++;
+}
+
+static void give(struct again *a)
+{
+	if (ex_inside() && !--a->depth)
+		ex_wake(a, false);
+}
+
+/* What runs once may switch to another thread, which then waits here and not in the C library. */
+static struct again once;
+
+int pthread_once(pthread_once_t *control, void (*fn)(void))
+{
+	int rc;
+
+	take(&once, "pthread_once()");
+	rc = NEXT(pthread_once)(control, fn);
+	give(&once);
+	return rc;
+}
+
+/* ---- the loader's lock, which is held across callbacks and constructors, and by fork() -------- */
+
+static struct again loader;
+
+int dl_iterate_phdr(int (*fn)(struct dl_phdr_info *, size_t, void *), void *arg)
+{
+	int rc;
+
+	take(&loader, "the loader");
+	rc = NEXT(dl_iterate_phdr)(fn, arg);
+	give(&loader);
+	return rc;
+}
+
+void *dlopen(const char *file, int flags)
+{
+	void *p;
+
+	take(&loader, "the loader");
+	p = NEXT(dlopen)(file, flags);
+	give(&loader);
+	return p;
+}
+
+int dlclose(void *library)
+{
+	int rc;
+
+	take(&loader, "the loader");
+	rc = NEXT(dlclose)(library);
+	give(&loader);
+	return rc;
+}
+
+pid_t fork(void)
+{
+	pid_t pid;
+
+	take(&loader, "the loader");
+	pid = NEXT(fork)();
+	give(&loader);
+	return pid;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+int sched_yield(void)
+{
+	if (!ex_inside())
+		return NEXT(sched_yield)();
+	ex_at_point(true, PC);
+	return 0;
+}
+
+int nanosleep(const struct timespec *t, struct timespec *rest)
+{
+	if (!ex_inside())
+		return NEXT(nanosleep)(t, rest);
+	ex_sleep(ns_of(t), PC);
+	return 0;
+}
+
+int usleep(useconds_t us)
+{
+	if (!ex_inside())
+		return NEXT(usleep)(us);
+	ex_sleep((uint64_t)us * 1000, PC);
+	return 0;
+}
+
+/* Each look takes a microsecond, and another thread runs: a loop that polls the clock ends. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+	uint64_t now;
+
+	if (!ex_inside())
+		return (int)syscall(SYS_clock_gettime, id, t);
+	now = ex_clock(1000);
+	ex_at_point(true, PC);
+	t->tv_sec = (time_t)(now / 1000000000);
+	t->tv_nsec = (long)(now % 1000000000);
+	return 0;
+}
+
+/* ---- system calls of the library, whose objects are this program's ------------------------------ */
+
+extern char __executable_start, etext;
+
+void (*ex_before_munmap)(void);
+
+static bool by_library(const void *pc)
+{
+	return ex_inside() && (const char *)pc >= &__executable_start && (const char *)pc < &etext;
+}
+
+static void system_call(void *pc)
+{
+	if (by_library(pc))
+		ex_at_point(false, pc);
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	system_call(PC);
+	return NEXT(ioctl)(fd, request, arg);
+}
+
+void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
+{
+	system_call(PC);
+	return NEXT(mmap)(at, size, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t size)
+{
+	system_call(PC);
+	if (by_library(PC) && ex_before_munmap)
+		ex_before_munmap();
+	return NEXT(munmap)(at, size);
+}
+
+int open(const char *path, int flags, ...)
+{
+	va_list ap;
+	int mode;
+
+	va_start(ap, flags);
+	mode = va_arg(ap, int);
+	va_end(ap);
+	system_call(PC);
+	return NEXT(open)(path, flags, mode);
+}
+
+int close(int fd)
+{
+	system_call(PC);
+	return NEXT(close)(fd);
+}
