@@ -174,7 +174,7 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 			   .again = attempts->failed,
 			   .any = unpinned != attempts->unpinned };
 
-	if (!gdri_is_short(rc) || ++attempts->failed == MOST_ATTEMPTS ||
+	if (!gdri_is_short(rc) || ++attempts->failed >= MOST_ATTEMPTS ||
 	    !gdri_may_fit(device, bytes))
 		return false;
 	gdri_slots_each(&gdri_caches, visit, &v);

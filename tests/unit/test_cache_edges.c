@@ -1090,13 +1090,16 @@ static void *evicts(void *arg)
 }
 
 /*
- * A call that finds no room ends, though others evict and fill without end; and it takes the room of
- * another cache's idle regions.
+ * A call that finds no room ends, though others evict and fill without end (barcopy_mem_alloc()
+ * counted an attempt twice and missed its bound); and it takes the room of another cache's idle
+ * regions.
  */
 static void room_beside_evictions(void)
 {
+	enum { MAP_ENDS, TAKES_IDLE, ALLOC_ENDS };
 	CUdeviceptr d = vmm_new(0, 20);
 	barcopy_cache_t idle;
+	barcopy_mem_t mem;
 	gdr_mh_t h[2];
 	void *va;
 	int rc;
@@ -1106,18 +1109,19 @@ static void room_beside_evictions(void)
 	trimmed_range = vmm_new(0, 4);
 	for (unsigned int i = 0; i < 2; i++)
 		OK(gdr_pin_buffer_v2(g, d + i * 10 * CHUNK, 10 * CHUNK, 0, &h[i]));
-	if (!unit_row)
+	if (unit_row != TAKES_IDLE)
 		OK(gdr_map(g, h[0], &va, 10 * CHUNK));
-	for (unsigned int i = 0; unit_row && i < 6; i++)
+	for (unsigned int i = 0; unit_row == TAKES_IDLE && i < 6; i++)
 		get_and_put(idle, d + i * CHUNK);
 	unit_start(2, evicts, NULL, 1);
 	while (atomic_load(&unmaps) < 8)
 		usleep(10);
-	rc = gdr_map(g, h[1], &va, 10 * CHUNK);
+	rc = unit_row == ALLOC_ENDS ? barcopy_mem_alloc(g, 0, 10 * CHUNK, 0, &mem)
+				    : gdr_map(g, h[1], &va, 10 * CHUNK);
 	atomic_store(&refused, true);
 	unit_join();
-	ck_assert_int_eq(rc, unit_row ? 0 : ENOMEM);
-	ck_assert_int_eq(!!cache_stats(idle).evictions, unit_row);
+	ck_assert_int_eq(rc, unit_row == TAKES_IDLE ? 0 : ENOMEM);
+	ck_assert_int_eq(!!cache_stats(idle).evictions, unit_row == TAKES_IDLE);
 }
 
 /* A region in use is beyond the limit, and fills BAR1: its parts share it, also a long one. */
@@ -1390,7 +1394,7 @@ static const struct unit_test tests[] = {
 	{ "destroyed twice", destroyed_twice, DMABUF },
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
-	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 2 },
+	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 3 },
 	{ "parts beyond the limit", parts_beyond_the_limit, "GDRSIM_BAR1_MIB=24" },
 	{ "a range without space", a_range_without_space, "GDRSIM_BAR1_MIB=28" },
 	{ "room beside a trim", room_beside_a_trim, "GDRSIM_BAR1_MIB=8" },
