@@ -91,7 +91,9 @@ int gdri_cuda_watch_possible(void)
 
 	if (rc)
 		return rc;
+	gdri_fork_hold(); /* a child never gets a loader's lock that another thread held */
 	err = gdri_import_slots_locked_out(&slots);
+	gdri_fork_release();
 	return err ? gdri_fail(ENOTSUP, SEALED, strerror(err)) : 0;
 }
 
