@@ -35,9 +35,9 @@ ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
 	test_library test_stats) build/test_fences tools/test_copy_tools tools/test_doctor \
-	tools/test_inherited tools/test_sanity tools/test_tools contract/run
+	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
-CI_SCRIPTS := build/test_install build/test_wheel packages/static
+CI_SCRIPTS := explore/fresh build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run
 
 # Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
@@ -81,7 +81,7 @@ check-full:
 # A name with a dot is a step of these commands, and no file.
 ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
-full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script mutants.script \
+full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script mutants.script planted.script \
 	fresh.script herd.script
 
 # Both commands of the README in minimal roots of Debian 12 and 13, from the last commit. As root.
@@ -109,7 +109,7 @@ SCRIPT_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS) $(CI_SC
 
 native.build:
 	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror \
-		$(if $(call wanted,$(SCRIPT_STEPS)),build-tests,$(call goals,$(out),$(NATIVE_STEPS) $(LONG_STEPS) $(VALGRIND_STEPS)))
+		$(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) $(LONG_STEPS) $(VALGRIND_STEPS)))
 asan.build:
 	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
 		SANITIZE=address,undefined CFLAGS='-O1 -g' $(call goals,$(out)/asan,$(ASAN_STEPS))
@@ -152,6 +152,8 @@ coverage.script:
 # An hour and a quarter on two cores.
 mutants.script: native.build
 	$(alone) tests/job -l 14400 -n python3 $(RESULTS) mutants tests/mutants/mutants.py -o $(out)
+planted.script: native.build
+	$(alone) tests/job -l 3600 -n python3 $(RESULTS) explore/planted tests/explore/planted.py $(out)
 herd.script:
 	$(alone) tests/job -n gcc $(RESULTS) herd tests/litmus/herd.sh
 fresh.script:
@@ -162,7 +164,7 @@ kernel/%.kernel:
 	$(alone) O=$(out) $(JOB_LONG) kernel/$* gdrdrv/tests/run.sh quick_$*
 # Another compiler's warnings, without code.
 CLANG = clang -fsyntax-only -std=gnu11 $(WARNINGS) -Werror $(filter-out -DBARCOPY_VERSION=%,$(CPPFLAGS)) \
-	-DBARCOPY_VERSION='""' -Itools -Iperf -Idev $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
+	-DBARCOPY_VERSION='""' -Itools -Iperf $(if $(filter x86_64,$(GDRI_COPY_MACHINE)),-mavx512f)
 CLANG_SRCS := $(LIB_SRCS) $(filter-out %/ls64.c,$(wildcard tools/*.c tools/*/*.c perf/*.c perf/*/*.c tests/litmus.c tests/litmus/*.c tests/rm-abi/*.c))
 clang.syntax: export CLANG_NOW = for f in $(CLANG_SRCS); do $(CLANG) $$f || exit; done; echo "1 passed, 0 failed"
 clang.syntax:

@@ -82,8 +82,11 @@ static void in_child(void)
 	pthread_sigmask(SIG_SETMASK, &unblocked, NULL);
 }
 
-/* Before any test counts descriptors, and before any fork. */
-__attribute__((constructor)) static void make_state(void)
+/*
+ * Before any test counts descriptors, and before any fork. First of the constructors: so fork()
+ * takes this lock last and releases it first, and no other handler of fork() runs meanwhile.
+ */
+__attribute__((constructor(101))) static void make_state(void)
 {
 	const char *preload = getenv("LD_PRELOAD");
 	void *at;

@@ -10,6 +10,8 @@
  *   access.c     the calls that gcc's -fsanitize=thread puts before each access
  *   scenarios.c  what 2 to 4 threads do, and what must hold afterwards
  *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
+ *   seeds.sh     the fixed seeds of make check; fresh.sh: new ones, of check-ci
+ *   planted.py   faults that the scenarios must find, which it plants in a copy of the tree
  *
  * The objects of src/ are compiled with -fsanitize=thread, but the functions that this calls are
  * access.c's: each C11 atomic is a point at which another thread may run. Real threads pass a
@@ -52,5 +54,6 @@ void ex_wake(const void *on, bool one);
 void ex_sleep(uint64_t ns, void *pc);
 uint64_t ex_clock(uint64_t advance_ns); /* the virtual time, after it has advanced */
 bool ex_is_stack(const void *p); /* of the calling thread */
+void ex_hook_fork(void); /* before the library registers its handlers of fork() */
 
 #endif

@@ -22,6 +22,7 @@ $(explore_dir)/tests/%.o: tests/%.c $(FLAGS_SEEN)
 
 $(O)/tests/explore: $(explore_lib) $(explore_own)
 	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
 	$(Q)gcc -no-pie -rdynamic -pthread -o $@ $^ -ldl
 
 on_explore = LD_LIBRARY_PATH=$(O)/sim LD_PRELOAD=$(abspath $(O)/sim/libnvidia_node.so) GDRSIM_NODE=absent

@@ -173,16 +173,37 @@ int pthread_once(pthread_once_t *control, void (*fn)(void))
 	return rc;
 }
 
-/* ---- the loader's lock, which is held across callbacks and constructors, and by fork() -------- */
+/* ---- the loader's lock, which is held across callbacks and constructors ------------------------ */
 
 static struct again loader;
+static bool loader_of_library; /* the library holds it */
+
+static bool by_library(const void *pc);
+
+struct iteration {
+	int (*fn)(struct dl_phdr_info *, size_t, void *);
+	void *arg;
+};
+
+static int with_lock(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct iteration *i = arg;
+
+	ex_at_point(true, PC); /* others run: few schedules would have a fork just here */
+	return i->fn(info, size, i->arg);
+}
 
 int dl_iterate_phdr(int (*fn)(struct dl_phdr_info *, size_t, void *), void *arg)
 {
+	struct iteration iteration = { fn, arg };
+	bool before;
 	int rc;
 
 	take(&loader, "the loader");
-	rc = NEXT(dl_iterate_phdr)(fn, arg);
+	before = loader_of_library;
+	loader_of_library |= by_library(PC);
+	rc = NEXT(dl_iterate_phdr)(with_lock, &iteration);
+	loader_of_library = before;
 	give(&loader);
 	return rc;
 }
@@ -207,14 +228,36 @@ int dlclose(void *library)
 	return rc;
 }
 
-pid_t fork(void)
+/*
+ * fork() does not take the loader's lock: a child of a process in which another thread holds it
+ * never gets it (glibc 2.36, tried). The library must not be that thread. For all others, which are
+ * the stand-ins' and not what is tested, it waits. Runs after the library's own handler.
+ */
+static void before_fork(void)
 {
-	pid_t pid;
-
+	if (ex_inside() && loader.depth && loader_of_library &&
+	    !pthread_equal(loader.holder, pthread_self()))
+		ex_fail("fork() while the library holds the loader's lock");
 	take(&loader, "the loader");
-	pid = NEXT(fork)();
+}
+
+static void in_parent(void)
+{
 	give(&loader);
-	return pid;
+}
+
+/* What another thread runs once runs anew in the child (pthread_once(3), glibc). */
+static void in_child(void)
+{
+	if (once.depth && !pthread_equal(once.holder, pthread_self()))
+		once.depth = 0;
+	give(&loader);
+}
+
+void ex_hook_fork(void)
+{
+	if (pthread_atfork(before_fork, in_parent, in_child))
+		abort();
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */

@@ -8,11 +8,15 @@
  * SCENARIO may be `all`: they take turns. Exits with 0, or 1 if a seed failed, whose number, stacks
  * and switches it prints. EXPLORE_PLAN= repeats switches, EXPLORE_PLAIN=1 makes each plain access a
  * point, EXPLORE_VERBOSE=1 prints the calls, EXPLORE_TURNS=1 the switches of a run that passes.
+ *
+ * A schedule depends on addresses, by which the library's tables hash. So the program runs at fixed
+ * ones; where personality() is refused it says so, and a seed may give another schedule.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,10 +180,22 @@ static int reduce(const char *name, uint64_t seed)
 	return in_process(name, seed, plan, false);
 }
 
+static void at_fixed_addresses(char **argv)
+{
+	int now = personality(0xffffffff);
+
+	if (now < 0 || !(now & ADDR_NO_RANDOMIZE)) {
+		if (now >= 0 && personality((unsigned int)now | ADDR_NO_RANDOMIZE) >= 0)
+			execv("/proc/self/exe", argv);
+		fprintf(stderr, "explore: addresses are random here: a seed may not repeat\n");
+	}
+}
+
 int main(int argc, char **argv)
 {
 	bool reduces = argc > 1 && !strcmp(argv[1], "--reduce");
 
+	at_fixed_addresses(argv);
 	argc -= reduces;
 	argv += reduces;
 	if (argc == 1 && !reduces) {

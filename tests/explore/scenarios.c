@@ -620,10 +620,17 @@ static void in_child(void)
 
 static void forks(int thread)
 {
+	gdr_t another;
 	int status = 0;
 	pid_t pid;
 
 	if (thread) {
+		if (thread == 1) {
+			another = barcopy_open(BARCOPY_OPEN_ANY);
+			if (!another || gdr_close(another))
+				ex_fail("open or close: %s", barcopy_last_error());
+			ex_progress();
+		}
 		stale(thread);
 		return;
 	}

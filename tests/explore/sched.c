@@ -254,16 +254,7 @@ static void pass_to(int t)
 		park(me);
 }
 
-static void count_step(void)
-{
-	steps++;
-	if (++quiet_steps > LIVELOCK)
-		ex_fail("livelock: %d points without the end of a call", LIVELOCK);
-	for (int i = 0; i < change_count; i++)
-		if (steps == change_at[i])
-			threads[me].priority = -1 - i;
-}
-
+/* A forked child has this thread alone. */
 static void alone_after_fork(void)
 {
 	for (int t = 0; t < count; t++)
@@ -273,6 +264,18 @@ static void alone_after_fork(void)
 	*not_forked = 1;
 }
 
+static void count_step(void)
+{
+	if (!*not_forked)
+		alone_after_fork();
+	steps++;
+	if (++quiet_steps > LIVELOCK)
+		ex_fail("livelock: %d points without the end of a call", LIVELOCK);
+	for (int i = 0; i < change_count; i++)
+		if (steps == change_at[i])
+			threads[me].priority = -1 - i;
+}
+
 void ex_at_point(bool leave, void *pc)
 {
 	int err = errno;
@@ -280,8 +283,6 @@ void ex_at_point(bool leave, void *pc)
 	(void)pc;
 	if (!ex_inside())
 		return;
-	if (!*not_forked)
-		alone_after_fork();
 	count_step();
 	if (leave && by_priority)
 		threads[me].priority = --low_priority;
@@ -455,6 +456,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	denominator = denominators[seed / 2 % 4];
 	low_priority = -100;
 	read_plan();
+	ex_hook_fork();
 	random_state[0] = mix(seed);
 	random_state[1] = mix(seed ^ 0x5555);
 }

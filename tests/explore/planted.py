@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Faults that the scheduler's scenarios must find: plants each in a copy of the tree.
+
+planted.py BUILD [NAME...]   each fault's scenario has to fail at a seed from 1 to SEEDS.
+A text that the tree has not exactly once is an error: the fault has to be written anew.
+
+No scenario finds these, which stand in no list below: a name retired late (entry.c, free_entry()), a
+hit without a look at its entry (cache.h), a put that does not look at the name (evict.c), no second
+look at the doomed entries (gdri_cache_unlock()), a new entry that does not ask for invalidations
+beside it (miss.c), and an end that does not wait for them (cache.c).
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SEEDS = 3000
+ENTRY, EVICT = "src/cache/entry.c", "src/cache/evict.c"
+
+# name: (scenario, [(file, text, its replacement)...])
+FAULTS = {
+    # A call short of space gives up, or never does.
+    "attempts-without-bound": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed < 0")]),
+    "others-evictions-unseen": ("short", [(EVICT, "return v.any || attempts->unpinned != unpinned;", "return v.any;")]),
+    "unpins-not-counted": ("short", [(ENTRY, "atomic_fetch_add(&cache->ctx->unpinned, 1);", ";")]),
+    "wait-for-a-quiet-moment": ("never", [(ENTRY, """	until = cache->epoch + 2;
+	while ((int32_t)(until - cache->epoch) > 0) {
+		if (!atomic_load(&cache->outside[~cache->epoch & 1])) {
+			cache->epoch++;
+			continue;
+		}
+""", """	until = 0;
+	(void)until;
+	while (atomic_load(&cache->outside[0]) || atomic_load(&cache->outside[1])) {
+""")]),
+    # Memory that is freed stays mapped, or another thread's is unmapped.
+    "forget-waits-first": ("forget", [(ENTRY, """	gdri_cache_lock(cache);
+	(void)doom_range(cache, addr, end);
+	gdri_cache_unlock(cache);
+	/* Afterwards, so that no thread takes one of them outside once this wait has begun. */
+	(void)gdri_cache_lock_quiet(cache);
+""", """	(void)gdri_cache_lock_quiet(cache);
+	(void)doom_range(cache, addr, end);
+""")]),
+    "forget-without-wait": ("forget", [(ENTRY, """	(void)gdri_cache_lock_quiet(cache);
+	gdri_cache_unlock(cache);
+}""", "}")]),
+    "fixed-map-over-others": ("place", [(
+        "src/backend/rm_range.c", "several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)",
+        "0 && take_back(whole, size)")]),
+    # A lock that stays held, and a handle that has become another one.
+    "loser-keeps-the-lock": ("close", [("src/core/ctx.c", """			return 0;
+		pthread_mutex_unlock(&ctx->lock);
+	}
+	return gdri_slots_fail""", """			return 0;
+	}
+	return gdri_slots_fail""")]),
+    "handle-of-another": ("table", [("src/core/handle.c", "if (gdri_slot_is(&handle->slot, h.h) && (!ctx", "if ((!ctx")]),
+    # A child of fork() finds a lock held.
+    "fork-without-locks": ("fork", [("src/base/process.c", "pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child)",
+                                     "pthread_atfork(NULL, NULL, in_child)")]),
+    "fork-beside-open": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold(); /* a child never gets a loader's lock that another thread held */
+	err = gdri_import_slots_locked_out(&slots);
+	gdri_fork_release();
+""", "	err = gdri_import_slots_locked_out(&slots);\n")]),
+    "slot-written-beside-fork": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold();
+	done = gdri_import_slot_write(&slots, slot, expected, value, false);
+	gdri_fork_release();
+""", "	done = gdri_import_slot_write(&slots, slot, expected, value, false);\n")]),
+}
+
+
+def plant(tree, build, name):
+    """None if the fault is found; else what happened instead."""
+    scenario, edits = FAULTS[name]
+    saved = {}
+    for path, text, other in edits:
+        full = os.path.join(tree, path)
+        with open(full, encoding="utf-8") as f:
+            now = f.read()
+        saved.setdefault(full, now)
+        if now.count(text) != 1:
+            return f"{path} has its text {now.count(text)} times"
+        with open(full, "w", encoding="utf-8") as f:
+            f.write(now.replace(text, other))
+    try:
+        made = subprocess.run(["make", "-s", f"O={build}", f"{build}/tests/explore"], cwd=tree, text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if made.returncode:
+            return f"does not compile:\n{made.stdout}"
+        env = dict(os.environ, LD_LIBRARY_PATH=f"{build}/sim", LD_PRELOAD=f"{build}/sim/libnvidia_node.so",
+                   GDRSIM_NODE="absent", EXPLORE_QUIET="1")
+        ran = subprocess.run([f"{build}/tests/explore", scenario, "1", str(SEEDS)], env=env, text=True, check=False,
+                             errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if ran.returncode != 1:
+            return f"{SEEDS} schedules of {scenario} pass"
+        why = re.search(r"^FAILED (.*)$", ran.stdout, re.M)
+        print(f"# {name}: {why.group(1) if why else ran.stdout[-200:]}")
+        return None
+    finally:
+        for full, text in saved.items():
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
+
+
+def main():
+    build, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or list(FAULTS)
+    failed = 0
+    with tempfile.TemporaryDirectory(dir=build) as tmp:
+        tree, mine = os.path.join(tmp, "tree"), os.path.join(tmp, "build")
+        os.mkdir(tree)
+        for entry in os.listdir("."):
+            if entry == "Makefile" or (os.path.isdir(entry) and entry not in (".git", "build")):
+                (shutil.copytree if os.path.isdir(entry) else shutil.copy)(entry, os.path.join(tree, entry))
+        subprocess.run(["make", "-s", f"O={mine}", "sim", f"{mine}/tests/explore"], cwd=tree, check=True,
+                       stdout=subprocess.DEVNULL)
+        for name in names:
+            why = plant(tree, mine, name)
+            failed += why is not None
+            print(f"{'not ok' if why else 'ok'} - {name}{': ' + why if why else ''}", flush=True)
+    print(f"{len(names) - failed} passed, {failed} failed, 0 skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The scheduler's scenarios: seeds 1 to 60 of each, and that a seed repeats its schedule.
+# shellcheck source=tests/common/build.bash
+. "$(dirname "$0")/../common/build.bash"
+sim=${2:?directory of the stand-ins}
+
+explore() {
+	LD_LIBRARY_PATH=$sim LD_PRELOAD=$sim/libnvidia_node.so GDRSIM_NODE=absent "$out/tests/explore" "$@"
+}
+switches() { # switches SCENARIO SEED
+	EXPLORE_TURNS=1 explore "$1" "$2" 2>&1
+}
+
+scenarios=$(explore)
+ok "the scenarios are listed"
+fixed=yes
+switches room 1 | grep -q 'addresses are random' && fixed=
+for s in $scenarios; do
+	explore "$s" 1 60
+	ok "$s: seeds 1 to 60"
+	if [ "$fixed" ]; then
+		[ "$(switches "$s" 1)$(switches "$s" 2)" = "$(switches "$s" 1)$(switches "$s" 2)" ]
+		ok "$s: a seed repeats its schedule"
+	else
+		skip "$s: a seed repeats its schedule" "personality(ADDR_NO_RANDOMIZE) is refused"
+	fi
+done
+finish
