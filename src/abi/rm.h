@@ -8,8 +8,8 @@
  * src/nvidia/arch/nvalloc/unix/include (nv_escape.h, nv-unix-nvos-params-wrappers.h) and
  * kernel-open/common/inc (nv-ioctl.h, nv-ioctl-numbers.h).
  *
- * Compared with the releases 515.43 to 595.45 (tests/rm-abi/rm-abi.sh, tests/rm-abi/rm-abi.txt): all of them have
- * these declarations, except for the place of RM_ALLOC's status, and two layouts each of
+ * Compared with the releases 515.43 to 595.45 (rm-abi.sh and rm-abi.txt of tests/rm-abi): all of
+ * them have these declarations, except for the place of RM_ALLOC's status, and two layouts each of
  * EXPORT_TO_DMABUF_FD and GET_EXPORT_OBJECT_INFO.
  */
 #ifndef GDRI_ABI_RM_H

@@ -52,7 +52,7 @@ static const char *read_text(int fd, char *text)
 	struct stat st;
 	ssize_t n;
 
-	if (!fstat(fd, &st) && !S_ISREG(st.st_mode))
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		return "is not a regular file";
 	do {
 		n = read(fd, text + size, POLICY_BYTES + 1 - size);

@@ -211,10 +211,9 @@ static int try(struct gdri_rm_gpu *gpu, enum gdri_allocation_kind kind, void *co
 	return rc ? gdri_fail(-rc, "%s", why.s) : 0;
 }
 
-#define UNKNOWN_FLAVOUR                                                                            \
-	" (the driver's flavour cannot be read here: the proprietary one exports no dma-buf, nor " \
-	"does "                                                                                    \
-	"a sandbox without gVisor's \"rdma\" capability)"
+#define UNKNOWN_FLAVOUR                                                                          \
+	" (the driver's flavour cannot be read here; no dma-buf is exported by the proprietary " \
+	"one, nor in gVisor without its capability \"rdma\")"
 
 /* -ENOMEM and its like leave the verdict as it is. *settled: no later trial can differ. */
 static int try_locked(struct gdri_rm_gpu *gpu, void *context, bool *settled)

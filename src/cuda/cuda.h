@@ -124,8 +124,8 @@ int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work tha
 
 /*
  * Keeps an allocation for a later take of the same kind and device and of at most its size, instead
- * of a free: a kernel that begins late may still access it. Memory without a buffer ID, by which a take knows
- * that it is still the library's, is freed. Take: false if none is kept.
+ * of a free: a kernel that begins late may still access it. Memory without a buffer ID, by which a
+ * take knows that it is still the library's, is freed. Take: false if none is kept.
  */
 int gdri_cuda_keep(struct gdri_allocation *allocation);
 bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocation_kind kind,

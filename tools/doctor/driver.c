@@ -165,7 +165,7 @@ static void check_compared(const struct machine *m, struct report *r)
 /*
  * nvidia_vma_access() of 595.44.02 to 595.45.04 reads a mapping's context before it has looked for
  * it (kernel-open/nvidia/nv-mmap.c). A crash of 595.58.03 is reported, and 595.71.05 mends it, by
- * open-gpu-kernel-modules 1107 and 1096; the source of both releases was not at hand.
+ * open-gpu-kernel-modules 1107 and 1096; neither release's source was read.
  */
 static void check_vma_access(const struct machine *m, struct report *r)
 {
