@@ -98,7 +98,7 @@ for suite in "${suites[@]}"; do
 	step "$suite" root make_root "$suite" "$root" || continue
 	good=yes
 	step "$suite" demo inside "$root" make -C /root/barcopy --no-print-directory demo || good=
-	step "$suite" install inside "$root" /root/barcopy/scripts/deps.sh check || good=
+	step "$suite" install inside "$root" /root/barcopy/tests/deps.sh check || good=
 	step "$suite" check inside "$root" make -C /root/barcopy --no-print-directory check || good=
 	[ -z "$good" ] || [ -n "$keep" ] || rm -rf --one-file-system "$root" "$root.made"
 done
