@@ -8,6 +8,7 @@
  *   hooks.c      what waits or sleeps: locks, conditions, semaphores, the loader's lock, clocks,
  *                and the system calls at which other threads may run
  *   access.c     the calls that gcc's -fsanitize=thread puts before each access
+ *   race.c       data races and uses of freed memory, by vector clocks; malloc() and free()
  *   scenarios.c  what 2 to 4 threads do, and what must hold afterwards
  *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
  *   seeds.sh     the fixed seeds of make check; fresh.sh: new ones, of check-ci
@@ -18,12 +19,15 @@
  * baton. Seeds that are even walk at random, odd ones are PCT (Burckhardt et al., "A Randomized
  * Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010) with depth 2 to 4.
  *
- * Not seen: weak memory (test_queue_explorer has that for the queues), a real kernel, a real GPU.
+ * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c
+ * has a barrier that a plain access lacks), accesses of CUDA's, of the kernel's, of vector and assembly
+ * code, and to a thread's own stack; a real kernel, a real GPU.
  */
 #ifndef TEST_EXPLORE_H
 #define TEST_EXPLORE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { EX_THREADS = 8 };
@@ -54,6 +58,28 @@ void ex_wake(const void *on, bool one);
 void ex_sleep(uint64_t ns, void *pc);
 uint64_t ex_clock(uint64_t advance_ns); /* the virtual time, after it has advanced */
 bool ex_is_stack(const void *p); /* of the calling thread */
+bool ex_is_parent(void); /* and no forked child, which has one thread alone */
+int ex_me(void); /* the number of the calling thread, or -1 */
+/* Lines of a report, which may end in ex_fail(); not with EXPLORE_QUIET=1. */
+void ex_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void ex_print_frames(void **frames, int n);
 void ex_hook_fork(void); /* before the library registers its handlers of fork() */
+
+/* ---- race.c ---------------------------------------------------------------------------------- */
+
+enum ex_access { EX_LOAD, EX_STORE, EX_UPDATE /* of an atomic: both */ };
+
+void ex_race_begin(void);
+void ex_race_call(void *pc); /* a function of the library begins, called there */
+void ex_race_return(void);
+void ex_race_access(const void *p, size_t size, int kind, void *pc);
+void ex_race_atomic(const volatile void *p, size_t size, int kind, int order, void *pc);
+void ex_race_fence(int order);
+/* A lock, or what is like one, is taken; is given up. */
+void ex_race_acquire(const void *p);
+void ex_race_release(const void *p);
+/* Memory that is new: nobody has accessed it. Memory that is freed: nobody may. */
+void ex_race_new(const void *p, size_t size);
+void ex_race_free(void *p, void *pc);
 
 #endif

@@ -4,8 +4,7 @@
 
 explore_dir := $(O)/explore
 # __SANITIZE_THREAD__ would make each access of mapped memory acquire or release, which hides races.
-explore_lib_cflags := -O1 -g -fno-pie -fno-omit-frame-pointer -fsanitize=thread --param tsan-instrument-func-entry-exit=0 \
-	-U__SANITIZE_THREAD__
+explore_lib_cflags := -O1 -g -fno-pie -fno-omit-frame-pointer -fsanitize=thread -U__SANITIZE_THREAD__
 explore_lib := $(patsubst %.c,$(explore_dir)/%.o,$(LIB_SRCS))
 explore_own := $(patsubst %.c,$(explore_dir)/%.o,$(sort $(wildcard tests/explore/*.c)) tests/common/standin.c)
 
@@ -23,7 +22,7 @@ $(explore_dir)/tests/%.o: tests/%.c $(FLAGS_SEEN)
 $(O)/tests/explore: $(explore_lib) $(explore_own)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)gcc -no-pie -rdynamic -pthread -o $@ $^ -ldl
+	$(Q)gcc -no-pie -rdynamic -pthread -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -o $@ $^ -ldl
 
 on_explore = LD_LIBRARY_PATH=$(O)/sim LD_PRELOAD=$(abspath $(O)/sim/libnvidia_node.so) GDRSIM_NODE=absent
 

@@ -41,6 +41,22 @@ static void *next_of(const char *name)
 		next_;                                             \
 	})
 
+static bool by_library(const void *pc);
+
+/* The library's locks order its accesses; those of others do not. */
+static int taken(int rc, const void *lock, const void *pc)
+{
+	if (!rc && by_library(pc))
+		ex_race_acquire(lock);
+	return rc;
+}
+
+static void to_be_given(const void *lock, const void *pc)
+{
+	if (by_library(pc))
+		ex_race_release(lock);
+}
+
 static uint64_t ns_of(const struct timespec *t)
 {
 	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
@@ -57,19 +73,21 @@ int pthread_mutex_lock(pthread_mutex_t *m)
 	ex_at_point(false, PC);
 	while ((rc = NEXT(pthread_mutex_trylock)(m)) == EBUSY)
 		ex_wait(m, "a mutex", 0, PC);
-	return rc;
+	return taken(rc, m, PC);
 }
 
 int pthread_mutex_trylock(pthread_mutex_t *m)
 {
 	ex_at_point(false, PC);
-	return NEXT(pthread_mutex_trylock)(m);
+	return taken(NEXT(pthread_mutex_trylock)(m), m, PC);
 }
 
 int pthread_mutex_unlock(pthread_mutex_t *m)
 {
-	int rc = NEXT(pthread_mutex_unlock)(m);
+	int rc;
 
+	to_be_given(m, PC);
+	rc = NEXT(pthread_mutex_unlock)(m);
 	if (ex_inside()) {
 		ex_wake(m, false);
 		ex_at_point(false, PC);
@@ -77,26 +95,28 @@ int pthread_mutex_unlock(pthread_mutex_t *m)
 	return rc;
 }
 
-static int wait_for(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until_ns)
+static int wait_for(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until_ns, void *pc)
 {
 	bool woken;
 
+	to_be_given(m, pc);
 	NEXT(pthread_mutex_unlock)(m);
 	ex_wake(m, false);
-	woken = ex_wait(c, "a condition", until_ns, PC);
+	woken = ex_wait(c, "a condition", until_ns, pc);
 	while (NEXT(pthread_mutex_trylock)(m) == EBUSY)
-		ex_wait(m, "a condition's mutex", 0, PC);
+		ex_wait(m, "a condition's mutex", 0, pc);
+	(void)taken(0, m, pc);
 	return woken ? 0 : ETIMEDOUT;
 }
 
 int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 {
-	return ex_inside() ? wait_for(c, m, 0) : NEXT(pthread_cond_wait)(c, m);
+	return ex_inside() ? wait_for(c, m, 0, PC) : NEXT(pthread_cond_wait)(c, m);
 }
 
 int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t)
 {
-	return ex_inside() ? wait_for(c, m, ns_of(t)) : NEXT(pthread_cond_timedwait)(c, m, t);
+	return ex_inside() ? wait_for(c, m, ns_of(t), PC) : NEXT(pthread_cond_timedwait)(c, m, t);
 }
 
 int pthread_cond_signal(pthread_cond_t *c)
@@ -124,13 +144,15 @@ int sem_wait(sem_t *s)
 	ex_at_point(false, PC);
 	while (sem_trywait(s))
 		ex_wait(s, "a semaphore", 0, PC);
-	return 0;
+	return taken(0, s, PC);
 }
 
 int sem_post(sem_t *s)
 {
-	int rc = NEXT(sem_post)(s);
+	int rc;
 
+	to_be_given(s, PC);
+	rc = NEXT(sem_post)(s);
 	if (ex_inside()) {
 		ex_wake(s, true);
 		ex_at_point(false, PC);
@@ -165,20 +187,22 @@ static struct again once;
 
 int pthread_once(pthread_once_t *control, void (*fn)(void))
 {
+	pthread_once_t before;
 	int rc;
 
 	take(&once, "pthread_once()");
+	before = *control;
 	rc = NEXT(pthread_once)(control, fn);
+	if (*control != before)
+		to_be_given(control, PC);
 	give(&once);
-	return rc;
+	return taken(rc, control, PC);
 }
 
 /* ---- the loader's lock, which is held across callbacks and constructors ------------------------ */
 
 static struct again loader;
 static bool loader_of_library; /* the library holds it */
-
-static bool by_library(const void *pc);
 
 struct iteration {
 	int (*fn)(struct dl_phdr_info *, size_t, void *);
@@ -331,8 +355,13 @@ int ioctl(int fd, unsigned long request, ...)
 
 void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 {
+	void *p;
+
 	system_call(PC);
-	return NEXT(mmap)(at, size, prot, flags, fd, offset);
+	p = NEXT(mmap)(at, size, prot, flags, fd, offset);
+	if (p != MAP_FAILED)
+		ex_race_new(p, size);
+	return p;
 }
 
 int munmap(void *at, size_t size)

@@ -5,10 +5,9 @@
 planted.py BUILD [NAME...]   each fault's scenario has to fail at a seed from 1 to SEEDS.
 A text that the tree has not exactly once is an error: the fault has to be written anew.
 
-No scenario finds these, which stand in no list below: a name retired late (entry.c, free_entry()), a
-hit without a look at its entry (cache.h), a put that does not look at the name (evict.c), no second
-look at the doomed entries (gdri_cache_unlock()), a new entry that does not ask for invalidations
-beside it (miss.c), and an end that does not wait for them (cache.c).
+No scenario finds these, which stand in no list below: a hit without a look at its entry (cache.h), a put
+that does not look at the name (evict.c), no second look at the doomed entries (gdri_cache_unlock()), a new
+entry that does not ask for invalidations beside it (miss.c), and an end that does not wait for them (cache.c).
 """
 import os
 import re
@@ -51,6 +50,12 @@ FAULTS = {
     "fixed-map-over-others": ("place", [(
         "src/backend/rm_range.c", "several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)",
         "0 && take_back(whole, size)")]),
+    # An entry is used again beside a put that reads it.
+    "name-retired-late": ("reuse", [
+        (ENTRY, """	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */
+	gdri_slot_retire(&e->slot);
+""", ""),
+        (ENTRY, "	gdri_slots_free(&gdri_entries, &e->slot);", "	gdri_slot_retire(&e->slot);\n	gdri_slots_free(&gdri_entries, &e->slot);")]),
     # A lock that stays held, and a handle that has become another one.
     "loser-keeps-the-lock": ("close", [("src/core/ctx.c", """			return 0;
 		pthread_mutex_unlock(&ctx->lock);

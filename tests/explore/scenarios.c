@@ -357,6 +357,42 @@ static void stale(int thread)
 	}
 }
 
+/* ---- reuse: caches of one page, whose entries are made, doomed, evicted and made anew ------------ */
+
+static void reuse_begin(void)
+{
+	remember();
+	a = new_cache(g, true, PAGE);
+	b = new_cache(g, true, PAGE);
+}
+
+static void reuse(int thread)
+{
+	barcopy_region_t r[2];
+	barcopy_cache_t of[2];
+
+	in_context();
+	for (uint32_t n = 3 + ex_random(4); n; n--) {
+		uint32_t held_now = 1 + ex_random(2);
+
+		for (uint32_t i = 0; i < held_now; i++) {
+			uint32_t which = ex_random(2 + (uint32_t)thread);
+
+			of[i] = ex_random(2) ? a : b;
+			MUST(barcopy_cache_get(of[i], shared[which], 8, &r[i]));
+			check_tag(r[i].cpu_ptr, which, "a get");
+			ex_progress();
+		}
+		if (!ex_random(4))
+			MUST(barcopy_cache_invalidate(of[0], r[0].device_ptr, 1));
+		for (uint32_t i = 0; i < held_now; i++)
+			MUST(barcopy_cache_put(of[i], &r[i]));
+		if (!ex_random(4))
+			uses(RANGE, NULL, shared[1], 1);
+		ex_progress();
+	}
+}
+
 /* ---- hook: munmap() takes a lock of the program's, whose holders make calls that pin nothing ---- */
 
 static pthread_mutex_t program = PTHREAD_MUTEX_INITIALIZER;
@@ -724,6 +760,7 @@ const struct scenario scenarios[] = {
 	{ "evict", 3, 8, evict_begin, evict, end_caches },
 	{ "never", 3, 8, never_begin, never, never_check },
 	{ "stale", 3, 256, stale_begin, stale, end_caches },
+	{ "reuse", 3, 256, reuse_begin, reuse, end_caches },
 	{ "hook", 3, 256, hook_begin, hook, end_caches },
 	{ "forget", 3, 256, forget_begin, forget, end_caches },
 	{ "close", 3, 256, close_begin, closes, close_check },

@@ -18,7 +18,7 @@ enum { MOST_SWITCHES = 1 << 16, MOST_CHANGES = 3, FRAMES = 40, STACK = 1 << 20 }
 enum { LIVELOCK = 400000 }; /* points without the end of a call; the longest seen is a tenth */
 
 /* What a thread's futex word says. */
-enum { PARKED, GO_ON, PRINT };
+enum { PARKED, GO_ON, LOOK };
 
 static struct thread {
 	enum { RUNS, WAITS, SLEEPS, DONE } state;
@@ -53,10 +53,11 @@ static struct turn turns[MOST_SWITCHES];
 static int turn_count;
 static struct turn *plan; /* EXPLORE_PLAN="STEP:THREAD ...": these switches instead of the seed's */
 static int plan_count, plan_next;
-static int finished; /* a futex: the run has ended, or a thread has printed where it is */
+static int finished, looked; /* futexes: the run has ended; a thread has looked where it is */
 
 /* A page that a forked child finds empty: its one thread goes on alone. */
 static int *not_forked;
+static bool forked; /* this has been seen */
 
 static void futex(int *word, int operation, int value)
 {
@@ -110,6 +111,16 @@ bool ex_inside(void)
 	return active && me >= 0;
 }
 
+int ex_me(void)
+{
+	return me;
+}
+
+bool ex_is_parent(void)
+{
+	return *not_forked && !forked;
+}
+
 bool ex_is_stack(const void *p)
 {
 	return me >= 0 && (const char *)p >= threads[me].stack_low &&
@@ -118,18 +129,54 @@ bool ex_is_stack(const void *p)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
+void ex_say(const char *format, ...)
+{
+	va_list ap;
+
+	if (getenv("EXPLORE_QUIET"))
+		return;
+	va_start(ap, format);
+	vfprintf(stderr, format, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+/* Of this program's frames; the others are the stand-ins' and the C library's. */
+void ex_print_frames(void **frames, int n)
+{
+	char command[64 + FRAMES * 20], line[512];
+	size_t length;
+	FILE *f;
+
+	if (getenv("EXPLORE_QUIET"))
+		return;
+	active = false;
+	length = (size_t)sprintf(command, "env -u LD_PRELOAD addr2line -fip -e /proc/%d/exe",
+				 (int)getpid());
+	for (int i = 0; i < n && i < FRAMES; i++)
+		length += (size_t)sprintf(command + length, " %p", (char *)frames[i] - 1);
+	f = popen(command, "r"); /* no handlers of fork() run */
+	while (f && fgets(line, sizeof(line), f))
+		if (!strstr(line, "??") && !strstr(line, "/sched.c:"))
+			fprintf(stderr, "    %s", line);
+	if (f)
+		pclose(f);
+}
+
+/* Where a thread is: it looks itself, and the failed one prints. */
+static void *place[FRAMES];
+static int place_length;
+
 static void print_place(int t)
 {
 	static const char *const states[] = { "runs", "waits for", "sleeps", "is done" };
-	void *frames[FRAMES];
-	int n = backtrace(frames, FRAMES);
 
-	fprintf(stderr, "thread %d %s %s\n", t, states[threads[t].state],
-		threads[t].state == WAITS && threads[t].what ? threads[t].what : "");
-	backtrace_symbols_fd(frames + 2, n > 2 ? n - 2 : 0, STDERR_FILENO);
+	ex_say("thread %d %s %s", t, states[threads[t].state],
+	       threads[t].state == WAITS && threads[t].what ? threads[t].what : "");
+	ex_print_frames(place, place_length);
 }
 
-/* Sleeps until this thread has the baton; prints where it is when another thread's run failed. */
+/* Sleeps until this thread has the baton; looks where it is when another thread's run failed. */
 static void park(int t)
 {
 	int *word = &threads[t].word;
@@ -139,10 +186,10 @@ static void park(int t)
 
 		if (seen == GO_ON)
 			break;
-		if (seen == PRINT) {
-			print_place(t);
+		if (seen == LOOK) {
+			place_length = backtrace(place, FRAMES);
 			__atomic_store_n(word, PARKED, __ATOMIC_RELEASE);
-			set_word(&finished, 1);
+			set_word(&looked, 1);
 		} else {
 			futex(word, FUTEX_WAIT_PRIVATE, seen);
 		}
@@ -171,14 +218,16 @@ void ex_fail(const char *format, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	if (!getenv("EXPLORE_QUIET") && me >= 0) {
+		place_length = backtrace(place, FRAMES);
 		print_place(me);
 		for (int t = 0; t < count; t++) {
 			if (t == me || threads[t].state == DONE || !*not_forked)
 				continue;
-			__atomic_store_n(&finished, 0, __ATOMIC_RELEASE);
-			set_word(&threads[t].word, PRINT);
-			while (!get_word(&finished))
-				futex(&finished, FUTEX_WAIT_PRIVATE, 0);
+			__atomic_store_n(&looked, 0, __ATOMIC_RELEASE);
+			set_word(&threads[t].word, LOOK);
+			while (!get_word(&looked))
+				futex(&looked, FUTEX_WAIT_PRIVATE, 0);
+			print_place(t);
 		}
 	}
 	print_turns();
@@ -261,6 +310,7 @@ static void alone_after_fork(void)
 		if (t != me)
 			threads[t].state = DONE;
 	turn_count = 0;
+	forked = true;
 	*not_forked = 1;
 }
 
@@ -405,6 +455,8 @@ static void *worker(void *arg)
 	body(me);
 	threads[me].state = DONE;
 	leave_off();
+	for (;;) /* what the end of a thread frees would be free at any time */
+		pause();
 	return NULL;
 }
 
@@ -457,6 +509,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	low_priority = -100;
 	read_plan();
 	ex_hook_fork();
+	ex_race_begin();
 	random_state[0] = mix(seed);
 	random_state[1] = mix(seed ^ 0x5555);
 }
