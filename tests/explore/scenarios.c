@@ -15,32 +15,20 @@
 #include "barcopy_queue.h"
 #include "cache/cache.h"
 
-#define MUST(call)                                                                \
-	do {                                                                      \
-		int rc_ = (call);                                                 \
-		if (rc_)                                                          \
-			ex_fail("%s: %d (%s)", #call, rc_, barcopy_last_error()); \
-	} while (0)
-#define CU_MUST(call)                                           \
-	do {                                                    \
-		int rc_ = (int)(call);                          \
-		if (rc_)                                        \
-			ex_fail("%s: CUresult %d", #call, rc_); \
-	} while (0)
-
 /* ---- memory and its uses --------------------------------------------------------------------- */
 
-static gdr_t g, other;
-static barcopy_cache_t a, b;
-/* Each chunk has its tag at its start and its end: `shared` stay, a thread's `own` are made anew. */
-static CUdeviceptr shared[SHARED], own[THREADS], three; /* three: chunks in a row */
-static uint32_t own_tag[THREADS], next_tag = 1000;
-static unsigned long long (*bar_used)(int);
-static void (*rm_fail)(const char *);
-static unsigned long long bar_before;
+gdr_t g, other;
+barcopy_cache_t a, b;
+CUdeviceptr shared[SHARED], own[THREADS], three;
+uint32_t own_tag[THREADS];
+unsigned long long (*bar_used)(int);
+void (*rm_fail)(const char *);
+static uint32_t next_tag = 1000;
+static unsigned int (*node_pins)(void);
+static unsigned long long bar_before, bytes_before;
 static uint64_t pins_before;
 
-static uint64_t pinned(void)
+uint64_t pinned(void)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
 
@@ -48,21 +36,27 @@ static uint64_t pinned(void)
 	return s.pins - s.unpins;
 }
 
-static void remember(void)
+void remember(void)
 {
+	bytes_before = standin_device_bytes(0);
 	bar_before = bar_used(0);
 	pins_before = pinned();
 }
 
-static void all_is_back(void)
+void all_is_back_but(uint64_t bytes_kept)
 {
 	if (bar_used(0) != bar_before)
 		ex_fail("%llu bytes of BAR1 in use, before it were %llu", bar_used(0), bar_before);
 	if (pinned() != pins_before)
 		ex_fail("%llu pins are left", (unsigned long long)(pinned() - pins_before));
+	if (standin_device_bytes(0) > bytes_before + bytes_kept)
+		ex_fail("%llu bytes are allocated, before it were %llu", standin_device_bytes(0),
+			bytes_before);
+	if (node_pins())
+		ex_fail("%u pins of gdrdrv's are left", node_pins());
 }
 
-static void fill(CUdeviceptr d, uint32_t tag)
+void fill(CUdeviceptr d, uint32_t tag)
 {
 	uint32_t words[2] = { tag, ~tag };
 
@@ -70,7 +64,7 @@ static void fill(CUdeviceptr d, uint32_t tag)
 	CU_MUST(cuda.cuMemcpyHtoD_v2(d + CHUNK - 8, words, sizeof(words)));
 }
 
-static void check_tag(const void *p, uint32_t tag, const char *what)
+void check_tag(const void *p, uint32_t tag, const char *what)
 {
 	const uint32_t *words = p;
 
@@ -83,7 +77,7 @@ static CUdeviceptr new_chunks(unsigned int n)
 	return standin_chunks(0, 0, n, CHUNK, STANDIN_EXPORTABLE);
 }
 
-static barcopy_cache_t new_cache(gdr_t ctx, bool notified, uint64_t max_bytes)
+barcopy_cache_t new_cache(gdr_t ctx, bool notified, uint64_t max_bytes)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
 				      .max_bytes = max_bytes,
@@ -141,10 +135,13 @@ static int by_pin(gdr_t ctx, CUdeviceptr d, CUdeviceptr at, uint32_t tag)
 	return rc;
 }
 
-enum how { GET, RANGE, PIN };
+void all_is_back(void)
+{
+	all_is_back_but(0);
+}
 
 /* The errno of the call that took it. */
-static int use(gdr_t ctx, enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
+int use(gdr_t ctx, enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
 {
 	static const int may[] = { 0, EINVAL, EACCES, ENODEV, ENOTSUP, ENOMEM, EIO };
 	CUdeviceptr at = ex_random(2) ? d + CHUNK - 8 : d;
@@ -163,7 +160,7 @@ static int use(gdr_t ctx, enum how how, barcopy_cache_t c, CUdeviceptr d, uint32
 }
 
 /* The same where nothing may fail. */
-static void uses(enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
+void uses(enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
 {
 	int rc = use(g, how, c, d, tag);
 
@@ -172,12 +169,12 @@ static void uses(enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
 			barcopy_last_error());
 }
 
-static void in_context(void)
+void in_context(void)
 {
 	CU_MUST(cuda.cuCtxSetCurrent(standin_primary(0)));
 }
 
-static void check_stats(barcopy_cache_t c)
+void check_stats(barcopy_cache_t c)
 {
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 
@@ -189,10 +186,11 @@ static void check_stats(barcopy_cache_t c)
 	ex_progress();
 }
 
-static void end_caches(void)
+void end_caches(void)
 {
 	ex_before_munmap = NULL;
-	MUST(barcopy_cache_destroy(a));
+	if (a)
+		MUST(barcopy_cache_destroy(a));
 	if (b)
 		MUST(barcopy_cache_destroy(b));
 	all_is_back();
@@ -322,7 +320,7 @@ static void stale_begin(void)
 	b = new_cache(g, ex_random(2), ex_random(3) ? UINT64_MAX : CHUNK);
 }
 
-static void renew(int thread)
+void renew(int thread)
 {
 	MUST(barcopy_cache_invalidate(a, own[thread], CHUNK));
 	MUST(barcopy_cache_invalidate(b, own[thread], CHUNK));
@@ -496,7 +494,7 @@ static void close_begin(void)
 	MUST(gdr_pin_buffer_v2(other, shared[3], CHUNK, 0, &handles[0]));
 }
 
-static int gone(int rc, const char *what)
+int gone(int rc, const char *what)
 {
 	if (rc && rc != EINVAL && rc != EAGAIN)
 		ex_fail("%s and gdr_close() at the same time: %d (%s)", what, rc,
@@ -589,7 +587,8 @@ static void table(int thread)
 	(void)thread;
 	in_context();
 	for (uint32_t n = 2 + ex_random(4); n; n--) {
-		barcopy_copy_options_t o = { .struct_size = sizeof(o) };
+		barcopy_copy_options_t o = { .struct_size = sizeof(o),
+					     .engine_read_min = ex_random(2) * 4096 };
 		uint32_t i = ex_random(2), what = ex_random(7);
 		gdr_info_t info;
 		int rc = 0;
@@ -747,10 +746,6 @@ static void queue(int thread)
 	}
 }
 
-static void nothing(void)
-{
-}
-
 /* ---------------------------------------------------------------------------------------------- */
 
 const struct scenario scenarios[] = {
@@ -767,7 +762,16 @@ const struct scenario scenarios[] = {
 	{ "table", 3, 256, table_begin, table, table_check },
 	{ "fork", 3, 256, stale_begin, forks, end_caches },
 	{ "place", 2, 256, place_begin, place, place_check },
-	{ "queue", 3, 256, nothing, queue, nothing },
+	{ "queue", 3, 256, remember, queue, queues_check },
+	{ "hit", 3, 256, hit_begin, hit, end_caches },
+	{ "doom", 3, 256, doom_begin, doom, doom_check },
+	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
+	{ "next", 3, 256, next_begin, next, next_check },
+	{ "engine", 3, 256, engine_begin, engine, engine_check },
+	{ "memory", 3, 256, memory_begin, memory, memory_check },
+	{ "queues", 3, 256, memory_begin, queues, queues_check },
+	{ "revoked", 3, 256, revoked_begin, revoked, revoked_check, "GDRSIM_NODE=present" },
+	{ "verdict", 3, 256, verdict_begin, verdict, verdict_check, .fresh = true },
 };
 const int scenario_count = sizeof(scenarios) / sizeof(scenarios[0]);
 
@@ -777,19 +781,26 @@ void scenario_start(const struct scenario *s)
 	gdr_mh_t taken;
 	void *p;
 
+	if (s->environment)
+		putenv((char *)(uintptr_t)s->environment);
 	snprintf(text, sizeof(text), "%d", s->bar_mib);
 	setenv("GDRSIM_BAR1_MIB", text, 1);
 	standin_start();
 	*(void **)&bar_used = dlsym(RTLD_DEFAULT, "gdrsim_rm_bar1_used");
 	*(void **)&rm_fail = dlsym(RTLD_DEFAULT, "gdrsim_rm_fail");
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!g || !bar_used || !rm_fail)
-		ex_fail("the stand-in of rm is not preloaded, or: %s", barcopy_last_error());
+	*(void **)&node_pins = dlsym(RTLD_DEFAULT, "gdrsim_node_pins");
+	if (!bar_used || !rm_fail || !node_pins)
+		ex_fail("the stand-ins of the drivers are not preloaded");
 	for (uint32_t i = 0; i < SHARED; i++)
 		fill(shared[i] = new_chunks(1), i);
 	for (int i = 0; i < THREADS; i++)
 		fill(own[i] = new_chunks(1), own_tag[i] = next_tag++);
 	three = new_chunks(3);
+	if (s->fresh)
+		return;
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!g)
+		ex_fail("open: %s", barcopy_last_error());
 	uses(PIN, NULL, shared[0], 0); /* with rm's trial */
 	uses(RANGE, NULL, shared[1], 1);
 	if (s->bar_mib == 8) { /* space for three chunks is left */

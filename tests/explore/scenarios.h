@@ -17,10 +17,68 @@ struct scenario {
 	int threads;
 	int bar_mib; /* of BAR1; 8: space for three chunks besides what `taken` has */
 	void (*begin)(void), (*body)(int thread), (*check)(void);
+	const char *environment; /* NULL, or "NAME=value" */
+	bool fresh; /* no context is open, nothing was ever pinned */
 };
 
 extern const struct scenario scenarios[];
 extern const int scenario_count;
+
+/* ---- what they share ------------------------------------------------------------------------- */
+
+#define MUST(call)                                                                \
+	do {                                                                      \
+		int rc_ = (call);                                                 \
+		if (rc_)                                                          \
+			ex_fail("%s: %d (%s)", #call, rc_, barcopy_last_error()); \
+	} while (0)
+#define CU_MUST(call)                                           \
+	do {                                                    \
+		int rc_ = (int)(call);                          \
+		if (rc_)                                        \
+			ex_fail("%s: CUresult %d", #call, rc_); \
+	} while (0)
+
+enum how { GET, RANGE, PIN };
+
+extern gdr_t g, other;
+extern barcopy_cache_t a, b;
+/* Each chunk has its tag at its start and its end: `shared` stay, a thread's `own` are made anew. */
+extern CUdeviceptr shared[SHARED], own[THREADS], three; /* three: chunks in a row */
+extern uint32_t own_tag[THREADS];
+extern unsigned long long (*bar_used)(int device);
+extern void (*rm_fail)(const char *rules);
+
+uint64_t pinned(void);
+/* What is pinned, mapped and allocated now has to be so at the end, too. */
+void remember(void);
+void all_is_back(void);
+void all_is_back_but(uint64_t bytes_kept); /* allocated for later uses */
+void end_caches(void);
+void in_context(void);
+void fill(CUdeviceptr d, uint32_t tag);
+void check_tag(const void *p, uint32_t tag, const char *what);
+void check_stats(barcopy_cache_t c);
+barcopy_cache_t new_cache(gdr_t ctx, bool notified, uint64_t max_bytes);
+/* A call and its end; the errno of the call. uses(): nothing may fail. */
+int use(gdr_t ctx, enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag);
+void uses(enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag);
+/* Invalidates, frees and makes anew a thread's own chunk. */
+void renew(int thread);
+/* A call's errno beside gdr_close(). */
+int gone(int rc, const char *what);
+
+/* ---- ends.c ---------------------------------------------------------------------------------- */
+
+void hit_begin(void), hit(int thread);
+void doom_begin(void), doom(int thread), doom_check(void);
+void mid_pin_begin(void), mid_pin(int thread);
+void next_begin(void), next(int thread), next_check(void);
+void engine_begin(void), engine(int thread), engine_check(void);
+void memory_begin(void), memory(int thread), memory_check(void);
+void queues(int thread), queues_check(void);
+void revoked_begin(void), revoked(int thread), revoked_check(void);
+void verdict_begin(void), verdict(int thread), verdict_check(void);
 
 /* Starts CUDA's stand-in and the library as a scenario needs them; its memory. */
 void scenario_start(const struct scenario *s);

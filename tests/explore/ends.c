@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Scenarios in which entries, memory, caches, contexts, pins and verdicts end beside other calls. See
+ * scenarios.h.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "barcopy_queue.h"
+#include "explore/scenarios.h"
+
+/* ---- hit: what a get finds is evicted, and its entry is another region's ------------------------- */
+
+void hit_begin(void)
+{
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = new_cache(g, true, UINT64_MAX);
+	uses(GET, a, shared[0], 0);
+}
+
+void hit(int thread)
+{
+	barcopy_cache_t c = ex_random(2) ? a : b;
+	barcopy_region_t r;
+
+	in_context();
+	for (uint32_t n = 1 + ex_random(3); n && !thread; n--)
+		uses(GET, a, shared[0], 0);
+	if (!thread)
+		return;
+	if (ex_random(2))
+		MUST(barcopy_cache_trim(a, 0));
+	else
+		MUST(barcopy_cache_invalidate(a, shared[0], 1));
+	MUST(barcopy_cache_get(c, shared[thread], CHUNK, &r));
+	ex_yield();
+	check_tag(r.cpu_ptr, (uint32_t)thread, "a get");
+	MUST(barcopy_cache_put(c, &r));
+}
+
+/* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------------ */
+
+static bool doomed[2];
+
+void doom_begin(void)
+{
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = 0;
+	for (uint32_t i = 0; i < 3; i++)
+		uses(GET, a, shared[i], i);
+}
+
+void doom(int thread)
+{
+	in_context();
+	if (thread < 2) {
+		MUST(barcopy_cache_invalidate(a, shared[thread], ex_random(2) ? CHUNK : 1));
+		doomed[thread] = true;
+		return;
+	}
+	for (uint32_t n = 1 + ex_random(3); n; n--)
+		if (ex_random(2))
+			check_stats(a);
+		else
+			MUST(barcopy_cache_trim(a, UINT64_MAX));
+}
+
+void doom_check(void)
+{
+	uint64_t before = pinned();
+
+	MUST(barcopy_cache_trim(a, UINT64_MAX));
+	if (before != pinned())
+		ex_fail("%d regions were invalidated, idle, and stayed pinned",
+			(int)(before - pinned()));
+	end_caches();
+}
+
+/* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------------ */
+
+void mid_pin_begin(void)
+{
+	remember();
+	a = new_cache(g, ex_random(2), UINT64_MAX);
+	b = new_cache(g, false, UINT64_MAX);
+}
+
+/* A call on memory that another thread may free: its bytes are of any time. */
+static void any_use(barcopy_cache_t c, CUdeviceptr d)
+{
+	uint32_t what = ex_random(3);
+	barcopy_region_t r;
+	gdr_mh_t h;
+	void *p;
+	int rc;
+
+	if (what < 1) {
+		rc = barcopy_cache_get(c, d, CHUNK, &r);
+		if (!rc)
+			MUST(barcopy_cache_put(c, &r));
+	} else if (what < 2) {
+		rc = barcopy_map_range(g, d, CHUNK, 0, &p, &h);
+		if (!rc)
+			MUST(barcopy_unmap_range(g, h));
+	} else {
+		rc = gdr_pin_buffer_v2(g, d, CHUNK, 0, &h);
+		if (!rc)
+			MUST(gdr_unpin_buffer(g, h));
+	}
+	if (rc && rc != EINVAL && rc != ENOTSUP && rc != EIO && rc != ENODEV)
+		ex_fail("call %u on memory that is freed: errno %d (%s)", what, rc,
+			barcopy_last_error());
+	ex_progress();
+}
+
+void mid_pin(int thread)
+{
+	in_context();
+	for (uint32_t n = 1 + ex_random(3); n; n--) {
+		if (thread) {
+			any_use(ex_random(2) ? a : b, own[0]);
+			continue;
+		}
+		renew(0);
+		/* Once more: a get of memory while it is freed keeps the former. */
+		MUST(barcopy_cache_invalidate(a, own[0], CHUNK));
+		uses((enum how)ex_random(3), ex_random(2) ? a : b, own[0], own_tag[0]);
+	}
+}
+
+/* ---- next: an invalidation beside gdr_close() is none of the next cache's in that place ----------- */
+
+static barcopy_cache_t former;
+static gdr_t follows;
+
+void next_begin(void)
+{
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	former = new_cache(other, true, UINT64_MAX);
+	uses(GET, former, shared[0], 0);
+}
+
+void next(int thread)
+{
+	in_context();
+	if (thread) {
+		for (uint32_t n = 1 + ex_random(2); n; n--)
+			gone(barcopy_cache_invalidate(former, shared[0],
+						      ex_random(2) ? CHUNK : SIZE_MAX),
+			     "an invalidation");
+		return;
+	}
+	follows = ex_random(2) ? barcopy_open(BARCOPY_OPEN_ANY) : g;
+	MUST(gdr_close(other));
+	a = new_cache(follows, true, UINT64_MAX);
+	uses(GET, a, shared[0], 0);
+	uses(GET, a, shared[0], 0);
+}
+
+void next_check(void)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	MUST(barcopy_cache_get_stats(a, &s));
+	if (s.invalidations || s.misses != 1 || s.hits != 1 || s.regions != 1)
+		ex_fail("%d invalidations, %d misses, %d hits, %d regions of a cache of one region",
+			(int)s.invalidations, (int)s.misses, (int)s.hits, (int)s.regions);
+	if (follows != g)
+		MUST(gdr_close(follows));
+	else
+		MUST(barcopy_cache_destroy(a));
+	all_is_back();
+}
+
+/* ---- engine: copies by the engine beside ends of other handles on the same region ----------------- */
+
+void engine_begin(void)
+{
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = new_cache(g, true, UINT64_MAX);
+}
+
+void engine(int thread)
+{
+	static char page[THREADS][8192];
+
+	in_context();
+	for (uint32_t n = 1 + ex_random(2); n; n--) {
+		barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1024 };
+		uint32_t i = ex_random(2), size = ex_random(2) ? 8192 : 64;
+		gdr_mh_t h;
+		void *p;
+
+		MUST(barcopy_map_range(g, shared[i], size, 0, &p, &h));
+		for (uint32_t k = 1 + ex_random(2); k; k--) {
+			MUST(barcopy_set_copy_options(h, ex_random(4) ? &o : NULL));
+			memset(page[thread], 0xff, sizeof(page[thread]));
+			MUST(gdr_copy_from_mapping(h, page[thread], p, size));
+			check_tag(page[thread], i, "a copy");
+			ex_progress();
+		}
+		MUST(barcopy_unmap_range(g, h));
+		if (!thread && ex_random(2))
+			renew(0);
+		if (!thread)
+			uses(RANGE, NULL, own[0], own_tag[0]);
+	}
+}
+
+void engine_check(void)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+
+	MUST(barcopy_get_stats(NULL, &s));
+	if (s.engine_fallbacks)
+		ex_fail("%d copies not by the engine", (int)s.engine_fallbacks);
+	end_caches();
+}
+
+/* ---- memory, queues: allocations and queues are made and ended beside gdr_close() ----------------- */
+
+void memory_begin(void)
+{
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+}
+
+void memory(int thread)
+{
+	gdr_t ctx = thread == 2 && ex_random(2) ? g : other;
+	barcopy_mem_t m;
+	gdr_info_t info;
+
+	in_context();
+	for (uint32_t n = ex_random(4); n; n--) {
+		uint32_t flags = ex_random(2) ? BARCOPY_MEM_SHAREABLE : 0;
+		uint64_t tag = 0x1234567800000000ull + ex_random(1000), seen;
+
+		if (gone(barcopy_mem_alloc(ctx, 0, 4096 << ex_random(5), flags, &m),
+			 "an allocation"))
+			continue;
+		if (ctx == g) { /* nobody ends it */
+			MUST(gdr_copy_to_mapping(m.handle, m.cpu_ptr, &tag, 8));
+			CU_MUST(cuda.cuMemcpyDtoH_v2(&seen, m.device_ptr, 8));
+			if (seen != tag)
+				ex_fail("the GPU sees other memory");
+		}
+		gone(gdr_get_info(ctx, m.handle, &info), "an information");
+		if (ctx == g || ex_random(3))
+			gone(barcopy_mem_free(ctx, &m), "a free");
+	}
+	if (thread)
+		return;
+	MUST(gdr_close(other));
+}
+
+void memory_check(void)
+{
+	all_is_back();
+}
+
+void queues(int thread)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	gdr_t ctx = thread == 2 && ex_random(2) ? g : other;
+	barcopy_queue_state_t state = { .struct_size = sizeof(state) };
+	barcopy_queue_t q;
+
+	in_context();
+	for (uint32_t n = ex_random(3); n; n--) {
+		o.flags = ex_random(2) ? BARCOPY_QUEUE_POSTS : 0;
+		if (gone(barcopy_queue_create(ctx, 0, &o, &q), "a queue"))
+			continue;
+		if (ctx == g) { /* nobody ends it */
+			MUST(barcopy_queue_get_state(q, &state));
+			if (state.phase != BARCOPY_QUEUE_NEVER_BEGUN)
+				ex_fail("a new queue in phase %d", (int)state.phase);
+		}
+		if (ctx == g || ex_random(2))
+			gone(barcopy_queue_destroy(q, ex_random(2) ? 0 : 1000000), "a destroy");
+	}
+	if (thread)
+		return;
+	MUST(gdr_close(other));
+}
+
+/* A queue's memory stays, for the next one of its size: at most one for each thread and of each kind. */
+void queues_check(void)
+{
+	all_is_back_but(2 * THREADS * CHUNK);
+}
+
+/* ---- revoked: each range is reported once, and none that is idle or has ended -------------------- */
+
+enum { REVOKED = 5 }; /* 0 to 2 are pinned, 3 is idle in a cache, 4 held */
+
+static CUdeviceptr at[REVOKED];
+static gdr_mh_t ends[REVOKED];
+static barcopy_region_t held;
+static int reports[REVOKED];
+
+void revoked_begin(void)
+{
+	setenv("GDRSIM_NODE_PERSISTENT", "0", 1);
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	a = new_cache(other, true, UINT64_MAX);
+	b = 0;
+	for (int i = 0; i < REVOKED; i++) {
+		at[i] = standin_alloc(CHUNK);
+		if (i < 3)
+			MUST(gdr_pin_buffer_v2(other, at[i], CHUNK, 0, &ends[i]));
+		else
+			MUST(barcopy_cache_get(a, at[i], CHUNK, &held));
+		if (i == 3)
+			MUST(barcopy_cache_put(a, &held));
+	}
+	ends[4] = held.handle;
+}
+
+static bool reported(void)
+{
+	gdr_mh_t h;
+	int rc = barcopy_next_revoked(other, &h), i;
+
+	ex_progress();
+	if (rc == ENOENT)
+		return false;
+	MUST(rc);
+	for (i = 0; i < REVOKED && (i == 3 || ends[i].h != h.h); i++)
+		;
+	if (i == REVOKED)
+		ex_fail("0x%lx is reported, which is none of the pins", h.h);
+	if (__atomic_fetch_add(&reports[i], 1, __ATOMIC_SEQ_CST))
+		ex_fail("pin %d is reported twice", i);
+	return true;
+}
+
+void revoked(int thread)
+{
+	gdr_mh_t h;
+	int flag;
+
+	in_context();
+	if (thread < 2) {
+		CU_MUST(cuda.cuMemFree_v2(at[thread]));
+		CU_MUST(cuda.cuMemFree_v2(at[3 + thread]));
+	}
+	for (uint32_t n = 1 + ex_random(4); n; n--) {
+		uint32_t what = ex_random(4);
+
+		if (what < 2)
+			reported();
+		else if (what < 3)
+			MUST(gdr_get_callback_flag(other, ends[ex_random(2)], &flag));
+		else if (!gdr_pin_buffer_v2(other, own[thread], CHUNK, 0, &h))
+			MUST(gdr_unpin_buffer(other, h));
+	}
+	if (thread == 2)
+		MUST(gdr_unpin_buffer(other, ends[2]));
+}
+
+void revoked_check(void)
+{
+	for (uint32_t n = 0; reported(); n++)
+		if (n > REVOKED)
+			ex_fail("reports without end");
+	for (int i = 0; i < REVOKED; i++)
+		if (reports[i] != (i < 2 || i == 4))
+			ex_fail("pin %d is reported %d times", i, reports[i]);
+	MUST(barcopy_cache_put(a, &held));
+	MUST(gdr_close(other));
+	CU_MUST(cuda.cuMemFree_v2(at[2]));
+	all_is_back();
+}
+
+/* ---- verdict: rm's trial fails for a reason that passes; a second later all memory is served ------ */
+
+enum { SECOND = 1000000000 };
+
+static CUdeviceptr plain; /* which a GPU with half a trial does not serve */
+static gdr_t contexts[THREADS];
+static bool fails;
+static uint64_t begin_ns, known_ns; /* when a first pin had returned */
+
+void verdict_begin(void)
+{
+	remember();
+	plain = standin_alloc(CHUNK);
+	fails = ex_random(3);
+	if (fails)
+		rm_fail("RM_MAP_MEMORY:1=EBUSY");
+	begin_ns = ex_clock(0);
+}
+
+static void pin_plain(gdr_t ctx)
+{
+	uint64_t before = ex_clock(0);
+	gdr_mh_t h;
+	int rc = gdr_pin_buffer_v2(ctx, plain, CHUNK, 0, &h);
+
+	ex_progress();
+	if (rc && (!fails || rc != ENOTSUP || (known_ns && before > known_ns + SECOND)))
+		ex_fail("a pin after %llu ns: %d (%s)", (unsigned long long)(before - begin_ns), rc,
+			barcopy_last_error());
+	if (!rc && fails && ex_clock(0) < begin_ns + SECOND)
+		ex_fail("rm was tried twice within a second");
+	if (!rc)
+		MUST(gdr_unpin_buffer(ctx, h));
+	known_ns = known_ns ? known_ns : ex_clock(0);
+}
+
+void verdict(int thread)
+{
+	struct timespec pause = { 0 };
+
+	in_context();
+	contexts[thread] = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!contexts[thread])
+		ex_fail("open: %s", barcopy_last_error());
+	for (uint32_t n = 2 + ex_random(3); n; n--) {
+		if (ex_random(3))
+			pin_plain(contexts[thread]);
+		else if (use(contexts[thread], PIN, NULL, shared[thread], (uint32_t)thread))
+			ex_fail("exportable memory: %s", barcopy_last_error());
+		pause.tv_nsec = ex_random(8) * (SECOND / 10);
+		nanosleep(&pause, NULL);
+	}
+}
+
+void verdict_check(void)
+{
+	for (int i = 0; i < THREADS; i++)
+		if (contexts[i])
+			MUST(gdr_close(contexts[i]));
+	CU_MUST(cuda.cuMemFree_v2(plain));
+	all_is_back();
+}
