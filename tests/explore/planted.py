@@ -5,9 +5,8 @@
 planted.py BUILD [NAME...]   each fault's scenario has to fail at a seed from 1 to SEEDS.
 A text that the tree has not exactly once is an error: the fault has to be written anew.
 
-No scenario finds these, which stand in no list below: a hit without a look at its entry (cache.h), a put
-that does not look at the name (evict.c), no second look at the doomed entries (gdri_cache_unlock()), a new
-entry that does not ask for invalidations beside it (miss.c), and an end that does not wait for them (cache.c).
+No scenario finds this, which stands in no list below: a new entry that does not ask for invalidations beside
+it (miss.c, `alone`): a program sees it only if it gets memory while it frees it.
 """
 import os
 import re
@@ -17,7 +16,7 @@ import sys
 import tempfile
 
 SEEDS = 3000
-ENTRY, EVICT = "src/cache/entry.c", "src/cache/evict.c"
+ENTRY, EVICT, TRIAL = "src/cache/entry.c", "src/cache/evict.c", "src/backend/rm_trial.c"
 
 # name: (scenario, [(file, text, its replacement)...])
 FAULTS = {
@@ -75,6 +74,98 @@ FAULTS = {
 	done = gdri_import_slot_write(&slots, slot, expected, value, false);
 	gdri_fork_release();
 """, "	done = gdri_import_slot_write(&slots, slot, expected, value, false);\n")]),
+    # An entry, its name or its slot has become another one's.
+    "put-without-the-name": ("reuse", [(EVICT, "gdri_slot_is(&e->slot, name) && e->cache == cache", "e->cache == cache")]),
+    "hit-without-a-look": ("hit", [("src/cache/cache.h", """	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
+	    gdri_entry_serves(e, addr, size) &&
+	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
+""", """	if ((gdri_cache_is_notified(cache) ||
+""")]),
+    "user-without-acquire": ("hit", [("src/cache/cache.h", """							memory_order_acquire,
+""", """							memory_order_relaxed,
+""")]),
+    "end-beside-invalidations": ("next", [("src/cache/cache.c", """	while (atomic_load(&cache->invalidating))
+		sched_yield();
+	/* Regions""", "	/* Regions")]),
+    "free-list-without-lock": ("table", [("src/base/slots.c", """	pthread_mutex_lock(&table->lock);
+	slot->next_free = table->first_free;
+	table->first_free = slot->index + 1;
+	pthread_mutex_unlock(&table->lock);
+""", """	slot->next_free = table->first_free;
+	table->first_free = slot->index + 1;
+""")]),
+    # What is to end stays, or ends beside a call that uses it.
+    "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
+                                  "} while (0);")]),
+    "unpin-under-the-lock": ("hook", [(ENTRY, """		e->next = cache->released;
+		cache->released = e;
+	} else {
+		free_entry(e);
+	}""", """		unpin(cache, e);
+	}
+	free_entry(e);""")]),
+    "close-without-wait": ("memory", [("src/core/ctx.c", """	while ((*ctx)->calls)
+		pthread_cond_wait(&(*ctx)->idle, &(*ctx)->lock);
+""", "")]),
+    "attempts-stepped-over": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed == MOST_ATTEMPTS")]),
+    "queue-listed-without-lock": ("queue", [("src/queue/queue.c", """	pthread_mutex_lock(&ctx->lock);
+	LIST_INSERT_HEAD(&ctx->queues, q, link);
+	pthread_mutex_unlock(&ctx->lock);
+""", "	LIST_INSERT_HEAD(&ctx->queues, q, link);\n")]),
+    "queue-off-list-without-lock": ("queue", [("src/queue/queue.c", """	gdri_slot_retire(&q->slot);
+	pthread_mutex_lock(&q->ctx->lock);
+	LIST_REMOVE(q, link);
+	pthread_mutex_unlock(&q->ctx->lock);
+""", "	gdri_slot_retire(&q->slot);\n	LIST_REMOVE(q, link);\n")]),
+    "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
+			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
+			    memory_order_relaxed))
+			return word;
+""", """		atomic_store(&n->taken, taken | (uint64_t)1 << word);
+		return word;
+""")]),
+    # A revoked range is reported twice, by another's name, or when it is gone.
+    "off-the-list-late": ("revoked", [("src/core/handle.c", """	pthread_mutex_lock(&handle->ctx->lock);
+	LIST_REMOVE(handle, link);
+	pthread_mutex_unlock(&handle->ctx->lock);
+	pthread_mutex_unlock(&handle->lock);
+	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
+""", """	pthread_mutex_unlock(&handle->lock);
+	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
+	pthread_mutex_lock(&handle->ctx->lock);
+	LIST_REMOVE(handle, link);
+	pthread_mutex_unlock(&handle->ctx->lock);
+""")]),
+    "listed-before-its-name": ("revoked", [("src/core/handle.c", """	h->h = gdri_slot_publish(&handle->slot);
+	pthread_mutex_unlock(&ctx->lock);
+""", """	pthread_mutex_unlock(&ctx->lock);
+	h->h = gdri_slot_publish(&handle->slot);
+""")]),
+    "reported-without-lock": ("revoked", [("src/calls/memory.c", "		found->reported = true;\n", ""), (
+        "src/calls/memory.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
+        "	pthread_mutex_unlock(&ctx->lock);\n	if (found)\n		found->reported = true;\n	return found;\n")]),
+    "idle-is-reported": ("revoked", [("src/calls/memory.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
+    # rm's verdict and what rm shares.
+    "verdict-without-lock": ("verdict", [(TRIAL, """	pthread_mutex_lock(&lock);
+	rc = verify_locked(gpu, context);
+	*trial = gpu->trial;
+	pthread_mutex_unlock(&lock);
+""", """	(void)lock;
+	rc = verify_locked(gpu, context);
+	*trial = gpu->trial;
+""")]),
+    "verdict-for-ever": ("verdict", [(TRIAL, "gpu->again_ns = !rc && settled ? 0 : now + gpu->wait_ns;", "gpu->again_ns = 0;")]),
+    "trial-at-each-pin": ("verdict", [(TRIAL, "(!gpu->again_ns || now < gpu->again_ns)", "!gpu->again_ns")]),
+    "policy-without-lock": ("verdict", [("src/backend/rm.c", "	pthread_mutex_lock(&policy_lock);\n", ""),
+                                        ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
+    "users-without-lock": ("room", [("src/backend/rm_client.c", """	pthread_mutex_lock(&lock);
+	users--;
+	pthread_mutex_unlock(&lock);
+""", "	users--;\n")]),
+    "descriptors-without-lock": ("stale", [("src/base/process.c", """	gdri_fork_hold();
+	rc = own_locked(fd);
+	gdri_fork_release();
+""", "	rc = own_locked(fd);\n")]),
 }
 
 

@@ -292,6 +292,7 @@ static void never_begin(void)
 
 static void never(int thread)
 {
+	barcopy_mem_t mem;
 	void *p;
 
 	if (thread) {
@@ -299,7 +300,8 @@ static void never(int thread)
 		return;
 	}
 	in_context();
-	if (gdr_map(g, large, &p, 3 * CHUNK) != ENOMEM)
+	if ((ex_random(2) ? gdr_map(g, large, &p, 3 * CHUNK)
+			  : barcopy_mem_alloc(g, 0, 3 * CHUNK, 0, &mem)) != ENOMEM)
 		ex_fail("three chunks fit where one is taken");
 	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
 }
