@@ -440,8 +440,9 @@ bool gdri_rm_client_ends(void)
 
 	pthread_mutex_lock(&lock);
 	ends = gpus && !users && atomic_exchange(&suspect, false);
-	for (gpu = gpus; gpu; gpu = gpu->next)
-		ends &= !gpu->wrong;
+	/* Without users: a trial, which has one, writes what is read here. */
+	for (gpu = gpus; ends && gpu; gpu = gpu->next)
+		ends = !gpu->wrong;
 	while (ends && (gpu = gpus)) {
 		gpus = gpu->next;
 		gdri_fork_close(gpu->node);

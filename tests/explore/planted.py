@@ -81,7 +81,7 @@ FAULTS = {
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 """, """	if ((gdri_cache_is_notified(cache) ||
 """)]),
-    "user-without-acquire": ("hit", [("src/cache/cache.h", """							memory_order_acquire,
+    "user-without-acquire": ("fresh", [("src/cache/cache.h", """							memory_order_acquire,
 """, """							memory_order_relaxed,
 """)]),
     "end-beside-invalidations": ("next", [("src/cache/cache.c", """	while (atomic_load(&cache->invalidating))
@@ -158,6 +158,8 @@ FAULTS = {
     "trial-at-each-pin": ("verdict", [(TRIAL, "(!gpu->again_ns || now < gpu->again_ns)", "!gpu->again_ns")]),
     "policy-without-lock": ("verdict", [("src/backend/rm.c", "	pthread_mutex_lock(&policy_lock);\n", ""),
                                         ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
+    "wrong-read-beside-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
+                                               "	for (gpu = gpus; gpu; gpu = gpu->next)\n		ends &= ")]),
     "users-without-lock": ("room", [("src/backend/rm_client.c", """	pthread_mutex_lock(&lock);
 	users--;
 	pthread_mutex_unlock(&lock);
