@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Scenarios in which entries, memory, caches, contexts, pins and verdicts end beside other calls. See
- * scenarios.h.
+ * Scenarios in which entries, memory, caches, contexts, pins and verdicts end beside other calls.
+ * See scenarios.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "barcopy_queue.h"
 #include "explore/scenarios.h"
 
-/* ---- hit: what a get finds is evicted, and its entry is another region's ------------------------- */
+/* ---- hit: what a get finds is evicted, and its entry is another region's --------------------- */
 
 void hit_begin(void)
 {
@@ -41,7 +41,7 @@ void hit(int thread)
 	MUST(barcopy_cache_put(c, &r));
 }
 
-/* ---- fresh: a get without a lock finds what another thread has just made ------------------------- */
+/* ---- fresh: a get without a lock finds what another thread has just made --------------------- */
 
 static bool made; /* known to the scenario alone: it orders nothing */
 
@@ -58,7 +58,7 @@ void fresh(int thread)
 	MUST(barcopy_cache_put(a, &r));
 }
 
-/* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------------ */
+/* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------- */
 
 static bool doomed[2];
 
@@ -97,7 +97,7 @@ void doom_check(void)
 	end_caches();
 }
 
-/* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------------ */
+/* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------- */
 
 void mid_pin_begin(void)
 {
@@ -149,7 +149,7 @@ void mid_pin(int thread)
 	}
 }
 
-/* ---- next: an invalidation beside gdr_close() is none of the next cache's in that place ----------- */
+/* ---- next: an invalidation beside gdr_close() is none of the next cache's in that place ------ */
 
 static barcopy_cache_t former;
 static gdr_t follows;
@@ -196,7 +196,7 @@ void next_check(void)
 	all_is_back();
 }
 
-/* ---- engine: copies by the engine beside ends of other handles on the same region ----------------- */
+/* ---- engine: copies by the engine beside ends of other handles on the same region ------------ */
 
 void engine_begin(void)
 {
@@ -242,7 +242,7 @@ void engine_check(void)
 	end_caches();
 }
 
-/* ---- memory, queues: allocations and queues are made and ended beside gdr_close() ----------------- */
+/* ---- memory, queues: allocations and queues are made and ended beside gdr_close() ------------ */
 
 void memory_begin(void)
 {
@@ -311,13 +311,13 @@ void queues(int thread)
 	MUST(gdr_close(other));
 }
 
-/* A queue's memory stays, for the next one of its size: at most one for each thread and of each kind. */
+/* A queue's memory stays for the next one of its size: one for each thread and of each kind. */
 void queues_check(void)
 {
 	all_is_back_but(2 * THREADS * CHUNK);
 }
 
-/* ---- revoked: each range is reported once, and none that is idle or has ended -------------------- */
+/* ---- revoked: each range is reported once, and none that is idle or has ended ---------------- */
 
 enum { REVOKED = 5 }; /* 0 and 1 are pinned, 2 will be, 3 is idle in a cache, 4 held */
 
@@ -407,7 +407,7 @@ void revoked_check(void)
 	all_is_back();
 }
 
-/* ---- verdict: rm's trial fails for a reason that passes; a second later all memory is served ------ */
+/* ---- verdict: a trial of rm fails for what passes; a second later all memory is served --------- */
 
 enum { SECOND = 1000000000 };
 

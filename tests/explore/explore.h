@@ -50,6 +50,11 @@ extern void (*ex_before_munmap)(void);
 
 /* ---- for hooks.c and access.c ---------------------------------------------------------------- */
 
+/*
+ * At one look at the clock, and callback of the loader, of that many another thread has to run: a fork
+ * or an eviction just there is rare else. With 1 no thread pins while another one stands still.
+ */
+extern unsigned int ex_patience;
 bool ex_inside(void); /* does the scheduler decide about the calling thread? */
 void ex_at_point(bool leave, void *pc);
 /* Waits until ex_wake() of `on`, or the virtual time; 0: for ever. Returns false at the latter. */

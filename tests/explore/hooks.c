@@ -213,8 +213,7 @@ static int with_lock(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct iteration *i = arg;
 
-	/* Often others run: few schedules would have a fork just here. */
-	ex_at_point(ex_inside() && ex_random(4) == 0, PC);
+	ex_at_point(ex_inside() && !ex_random(ex_patience), PC);
 	return i->fn(info, size, i->arg);
 }
 
@@ -312,8 +311,7 @@ int usleep(useconds_t us)
 }
 
 /*
- * Each look takes a microsecond, and after some another thread has to run: a loop that polls ends. Not
- * after each: then no thread would get through a pin while another one stands still.
+ * Each look takes a microsecond, and after some another thread has to run: a loop that polls ends.
  */
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -323,7 +321,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
 	if (!ex_inside())
 		return (int)syscall(SYS_clock_gettime, id, t);
 	now = ex_clock(1000);
-	ex_at_point(++looks % 16 == 0, PC);
+	ex_at_point(++looks % ex_patience == 0, PC);
 	t->tv_sec = (time_t)(now / 1000000000);
 	t->tv_nsec = (long)(now % 1000000000);
 	return 0;

@@ -49,6 +49,7 @@ static int low_priority, change_count;
 static uint64_t change_at[MOST_CHANGES];
 static const char *scenario_now = "";
 static void (*body)(int);
+unsigned int ex_patience;
 static struct turn turns[MOST_SWITCHES];
 static int turn_count;
 static struct turn *plan; /* EXPLORE_PLAN="STEP:THREAD ...": these switches instead of the seed's */
@@ -507,6 +508,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	by_priority = seed % 2;
 	denominator = denominators[seed / 2 % 4];
 	low_priority = -100;
+	ex_patience = seed / 8 % 2 ? 16 : 1;
 	read_plan();
 	ex_hook_fork();
 	ex_race_begin();
