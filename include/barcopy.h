@@ -504,8 +504,6 @@ typedef struct barcopy_cache_options {
 	/** The most regions; 0: half of the mappings that the system allows a process
 	 *  (vm.max_map_count). */
 	uint64_t max_regions;
-	/** Allocations up to this size are pinned whole; 0: 2 MiB. */
-	uint64_t whole_max;
 	/** As in barcopy_copy_options_t, for all handles of the cache. Where the copy engine cannot
 	 *  be used, copies go through the mapping. */
 	size_t engine_read_min, engine_write_min;
@@ -605,14 +603,13 @@ typedef struct barcopy_cache_stats {
 	/** Regions that were stale, invalidated, or pinned beside an invalidation that may have
 	 *  missed them. */
 	uint64_t invalidations;
-	uint64_t regions;	 /**< now, including detached ones */
+	/** Now, also those in use that no get finds any more, because a larger region has replaced
+	 *  them or they were invalidated: their last put unpins them. */
+	uint64_t regions;
 	uint64_t regions_in_use; /**< now */
 	uint64_t bytes_pinned;	 /**< of BAR, by all regions */
 	/** The limit of each GPU, the smallest where they differ; UINT64_MAX: none known yet. */
 	uint64_t max_bytes;
-	/** Of regions and bytes_pinned: regions in use that no get finds any more, because a larger
-	 *  region has replaced them or they were invalidated. Their last put unpins them. */
-	uint64_t regions_detached, bytes_detached;
 } barcopy_cache_stats_t;
 
 /**

@@ -79,8 +79,7 @@ static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
 {
 	barcopy_cache_options_t o = { .struct_size = sizeof(o),
 				      .validity = validity,
-				      .max_bytes = UINT64_MAX,
-				      .whole_max = 1 };
+				      .max_bytes = UINT64_MAX };
 	barcopy_cache_t cache;
 
 	if (barcopy_cache_create(g, &o, &cache))

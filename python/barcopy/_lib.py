@@ -61,11 +61,11 @@ Mem = _struct("barcopy_mem_t", ("device_ptr", c_uint64), ("cpu_ptr", c_void_p), 
 BarInfo = _sized("barcopy_bar_info_t", "total used free")
 CacheOptions = _struct("barcopy_cache_options_t", ("struct_size", c_size_t), ("validity", c_uint32),
                        ("flags", c_uint32), ("max_bytes", c_uint64), ("max_regions", c_uint64),
-                       ("whole_max", c_uint64), ("engine_read_min", c_size_t), ("engine_write_min", c_size_t))
+                       ("engine_read_min", c_size_t), ("engine_write_min", c_size_t))
 CacheRegion = _struct("barcopy_region_t", ("cpu_ptr", c_void_p), ("device_ptr", c_uint64), ("size", c_size_t),
                       ("handle", Handle), ("entry", c_uint64))
 CacheStats = _sized("barcopy_cache_stats_t", "hits misses evictions invalidations regions regions_in_use "
-                    "bytes_pinned max_bytes regions_detached bytes_detached")
+                    "bytes_pinned max_bytes")
 RawStats = _sized("barcopy_stats_t", "flags pins unpins maps unmaps revoked engine_copies engine_fallbacks "
                   "cache_hits cache_misses cache_evictions copies_to bytes_to copies_from bytes_from puts gets waits")
 QueueOptions = _struct("barcopy_queue_options_t", ("struct_size", c_size_t), ("lines", c_uint32),

@@ -22,8 +22,6 @@ class CacheStats(NamedTuple):
     regions_in_use: int
     bytes_pinned: int
     max_bytes: int
-    regions_detached: int
-    bytes_detached: int
 
 
 class Region(Mapping):

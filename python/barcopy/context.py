@@ -133,14 +133,13 @@ class Context(Closable):
             check(library().barcopy_mem_import(self._g, device, fd, size, 0, byref(mem)))
             return self._memory(mem)
 
-    def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, whole_max=0, engine_read_min=0,
-              engine_write_min=0, sync_memops=True):
+    def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, engine_read_min=0, engine_write_min=0,
+              sync_memops=True):
         """A registration Cache; see barcopy_cache_create(3)."""
         options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), fitting(c_uint32, validity, "validity"),
                                     0 if sync_memops else _lib.CACHE_NO_SYNC_MEMOPS,
                                     fitting(c_uint64, max_bytes, "max_bytes"),
                                     fitting(c_uint64, max_regions, "max_regions"),
-                                    fitting(c_uint64, whole_max, "whole_max"),
                                     fitting(c_size_t, engine_read_min, "engine_read_min"),
                                     fitting(c_size_t, engine_write_min, "engine_write_min"))
         cache = c_void_p()

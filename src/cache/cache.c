@@ -45,8 +45,6 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 	barcopy_cache_options_t *o = &cache->options;
 
 	*o = *options;
-	if (!o->whole_max)
-		o->whole_max = GDRI_WHOLE_MAX;
 	if (!o->max_regions)
 		o->max_regions = default_max_regions();
 	if (o->flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
@@ -192,8 +190,6 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 		if (gpu->max_bytes && gpu->max_bytes < s->max_bytes)
 			s->max_bytes = gpu->max_bytes;
 	}
-	s->regions_detached = cache->detached;
-	s->bytes_detached = cache->bytes_detached;
 	gdri_cache_unlock(cache);
 	/* Not counted by gets and puts, which would cost each of them an atomic addition. */
 	gdri_slots_each(&gdri_entries, add_used, &users);

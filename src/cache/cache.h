@@ -14,13 +14,13 @@
  * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its
  * own GPU pages; joined with its neighbours, it would pin all of a chain's past again at each link.
  * Three rules keep buffers that share a page from pinning it once each:
- *  - An allocation of up to whole_max bytes is pinned whole.
+ *  - An allocation of up to 2 MiB is pinned whole.
  *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that
  *    a later buffer across the boundary finds a region.
  *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each
  *    is longer than the last pin at most four times the pages of the longest.
  * The bound. A region is made for, and shared by, ranges of which each touches half of its pages,
- * not counting the allocations of up to whole_max bytes in which the range begins and ends. So
+ * not counting the allocations of up to 2 MiB in which the range begins and ends. So
  * whichever ranges have ended, those in use keep at most twice the pages that each touches, and
  * those allocations. Two exceptions:
  *  - A part of the range that a region of a registration cache was made for shares it, however
@@ -59,14 +59,14 @@
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
 #define GDRI_CACHE_NEW	  ((uint32_t)1 << 29) /* not LIVE yet: a miss is pinning it */
 #define GDRI_CACHE_DOOMED ((uint32_t)1 << 28) /* no longer LIVE: on the list of doomed entries */
-#define GDRI_CACHE_WHOLE  ((uint32_t)1 << 27) /* while LIVE: one allocation of up to whole_max */
+#define GDRI_CACHE_WHOLE  ((uint32_t)1 << 27) /* while LIVE: one allocation of up to 2 MiB */
 #define GDRI_CACHE_FULL	  ((uint32_t)1 << 26) /* so many users that it takes no more */
 #define GDRI_CACHE_USERS  (2 * GDRI_CACHE_FULL - 1)
 
 enum {
 	GDRI_CACHE_SHARDS = 16,
 	GDRI_CACHE_GPUS = 64, /* the last one: of no or another number */
-	GDRI_WHOLE_MAX = 2 << 20
+	GDRI_WHOLE_MAX = 2 << 20 /* bytes of an allocation that is pinned whole */
 };
 
 enum gdri_cache_kill { GDRI_KILL_IDLE, GDRI_KILL_ANY };
@@ -90,14 +90,12 @@ struct gdri_entry {
 
 	_Alignas(64) struct gdri_region region;
 	uint64_t low, high; /* the range that it was made for */
-	uint64_t whole_max; /* of its cache: a hit beside gdr_close() may not read the cache's */
 
 	/* Under the lock. */
 	uint64_t owned; /* bytes of its pages that belong to it in the table */
 	unsigned int need; /* bits of the number of its pages that do not, while some do */
 	bool alone; /* its caller's alone: nothing else may find it */
 	bool listed; /* pinned, and in cache->regions */
-	bool detached; /* and in cache->detached */
 	TAILQ_ENTRY(gdri_entry) link;
 	struct gdri_entry *next; /* on the list of doomed entries, and then of released ones */
 };
@@ -105,7 +103,7 @@ struct gdri_entry {
 _Static_assert(offsetof(struct gdri_entry, region) == 64, "what a hit reads is one cache line");
 
 struct gdri_cache_gpu {
-	uint64_t bytes; /* pinned, detached entries included */
+	uint64_t bytes; /* pinned, also by entries in use that are not LIVE */
 	uint64_t max_bytes; /* 0: not known yet */
 };
 
@@ -143,7 +141,6 @@ struct gdri_cache {
 	pthread_mutex_t lock; /* guards writes to pages, and all fields below; they start as zero */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
-	uint64_t detached, bytes_detached; /* regions in use that are not LIVE */
 	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
@@ -234,8 +231,6 @@ int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint
 			    uint64_t high);
 void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
 void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Counts an entry of the list among those in use that are not LIVE, or no longer. */
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e, bool detached);
 /*
  * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
  * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.

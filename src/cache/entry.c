@@ -92,9 +92,9 @@ static void take_page_locked(struct gdri_cache *cache, struct gdri_entry *e,
 }
 
 /* An allocation that is pinned whole: the bytes of its pages. */
-static uint64_t whole(const struct gdri_entry *e, const struct gdri_part *part)
+static uint64_t whole(const struct gdri_part *part)
 {
-	return part && part->end - part->start <= e->whole_max
+	return part && part->end - part->start <= GDRI_WHOLE_MAX
 		       ? gdri_touched(part->start, part->end - part->start)
 		       : 0;
 }
@@ -107,8 +107,8 @@ bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t si
 		return true;
 	first = gdri_region_part(&e->region, addr);
 	last = gdri_region_part(&e->region, addr + size - 1);
-	return gdri_entry_size(e) <= 2 * gdri_touched(addr, size) + whole(e, first) +
-					     (last == first ? 0 : whole(e, last));
+	return gdri_entry_size(e) <= 2 * gdri_touched(addr, size) + whole(first) +
+					     (last == first ? 0 : whole(last));
 }
 
 /* The former entry has the page `at` of e: kills it, takes the page, or leaves it. */
@@ -148,15 +148,6 @@ void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	set_need_locked(cache, e, gdri_entry_size(e) - e->owned);
 }
 
-void gdri_cache_detach_locked(struct gdri_cache *cache, struct gdri_entry *e, bool detached)
-{
-	uint64_t one = (uint64_t)detached - e->detached;
-
-	e->detached = detached;
-	cache->detached += one;
-	cache->bytes_detached += one * gdri_entry_bytes(e);
-}
-
 static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->listed)
@@ -168,7 +159,6 @@ static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	TAILQ_REMOVE(&cache->regions, e, link);
 	cache->count--;
 	e->listed = false;
-	gdri_cache_detach_locked(cache, e, false);
 	gdri_cache_gpu(cache, e->region.pin.device)->bytes -= gdri_entry_bytes(e);
 	return true;
 }
@@ -237,8 +227,6 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 	gdri_cache_unplace_locked(cache, e);
 	if (live && !(s & GDRI_CACHE_USERS))
 		gdri_cache_release_locked(cache, e);
-	else if (live)
-		gdri_cache_detach_locked(cache, e, true);
 	return live;
 }
 
@@ -253,8 +241,6 @@ static void reap_locked(struct gdri_cache *cache)
 		cache->invalidations += e->listed;
 		if (!(atomic_fetch_and(&e->state, GDRI_CACHE_USERS) & GDRI_CACHE_USERS))
 			gdri_cache_release_locked(cache, e);
-		else
-			gdri_cache_detach_locked(cache, e, e->listed);
 	}
 }
 

@@ -77,11 +77,11 @@ static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t h
 }
 
 /*
- * Widens [*low, *high), whose first byte m describes, to the allocations of up to whole_max bytes
+ * Widens [*low, *high), whose first byte m describes, to the allocations of up to 2 MiB
  * at its ends. The allocations at its ends, of any size, reach from *first to *last.
  */
-static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, uint64_t *high,
-		       uint64_t *first, uint64_t *last)
+static void take_whole(struct gdri_memory m, uint64_t *low, uint64_t *high, uint64_t *first,
+		       uint64_t *last)
 {
 	uint64_t ends[2] = { *low, *high - 1 };
 
@@ -97,7 +97,7 @@ static void take_whole(struct gdri_memory m, size_t whole_max, uint64_t *low, ui
 			continue;
 		*first = m.base < *first ? m.base : *first;
 		*last = end > *last ? end : *last;
-		if (m.size <= whole_max) {
+		if (m.size <= GDRI_WHOLE_MAX) {
 			*low = m.base < *low ? m.base : *low;
 			*high = end > *high ? end : *high;
 		}
@@ -142,7 +142,7 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
 	uint64_t first, last, wide_low = *low, wide_high = *high;
 
-	take_whole(*m, cache->options.whole_max, &wide_low, &wide_high, &first, &last);
+	take_whole(*m, &wide_low, &wide_high, &first, &last);
 	if (m->kind == GDRI_MEMORY_HOST)
 		limit = 0; /* nothing is pinned there */
 	else
@@ -258,13 +258,12 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	TAILQ_INSERT_TAIL(&cache->regions, e, link);
 	cache->count++;
 	e->listed = true;
-	gdri_cache_detach_locked(cache, e, alone);
 	if (alone)
 		gdri_cache_unplace_locked(cache, e);
 	else
 		gdri_cache_claim_locked(cache, e);
 	/* Fails if the entry is DOOMED: gdri_cache_unlock() then releases and counts it. */
-	if (r->part_count == 1 && r->parts->end - r->parts->start <= e->whole_max)
+	if (r->part_count == 1 && r->parts->end - r->parts->start <= GDRI_WHOLE_MAX)
 		live |= GDRI_CACHE_WHOLE;
 	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : live))
 		cache->invalidations += e->alone;
@@ -298,8 +297,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e->cache = cache;
 	e->low = low;
 	e->high = high;
-	e->whole_max = cache->options.whole_max;
-	e->listed = e->detached = false;
+	e->listed = false;
 	e->need = 0;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, GDRI_CACHE_NEW | 1);

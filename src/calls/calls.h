@@ -28,7 +28,7 @@ static inline int gdri_check_flags(uint32_t flags, int known, const char *call)
 enum {
 	FIRST_COPY_OPTIONS = 32,
 	FIRST_BAR_INFO = 32,
-	FIRST_CACHE_OPTIONS = 40,
+	FIRST_CACHE_OPTIONS = 32,
 	FIRST_CACHE_STATS = 72,
 	FIRST_STATS = 152,
 	FIRST_QUEUE_OPTIONS = 16,

@@ -102,7 +102,7 @@ static int use_range(const struct deed *deed)
 
 static int cached(const struct deed *deed)
 {
-	barcopy_cache_options_t o = { .struct_size = sizeof(o), .whole_max = 4096 };
+	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
 	barcopy_region_t a, b;
 	barcopy_cache_t cache;
 	int rc = CALL(barcopy_cache_create, g, &o, &cache);

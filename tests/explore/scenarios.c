@@ -179,9 +179,9 @@ void check_stats(barcopy_cache_t c)
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 
 	MUST(barcopy_cache_get_stats(c, &s));
-	if (s.regions_detached > s.regions || s.bytes_pinned > 64ull * CHUNK)
-		ex_fail("statistics: %llu detached of %llu regions, %llu bytes",
-			(unsigned long long)s.regions_detached, (unsigned long long)s.regions,
+	if (s.regions_in_use > s.regions || s.bytes_pinned > 64ull * CHUNK)
+		ex_fail("statistics: %llu in use of %llu regions, %llu bytes",
+			(unsigned long long)s.regions_in_use, (unsigned long long)s.regions,
 			(unsigned long long)s.bytes_pinned);
 	ex_progress();
 }
