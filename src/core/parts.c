@@ -5,7 +5,29 @@
 #include <stdlib.h>
 
 /* cudaMalloc aligns to 256 bytes at least. */
-enum { ALLOCATION_ALIGN = 256 };
+enum { ALLOCATION_ALIGN = 256, LATE_SLOTS = GPU_PAGE_SIZE / ALLOCATION_ALIGN };
+
+/* The late parts of one GPU page, by address: a part has the slots of all its bytes. */
+struct gdri_late_page {
+	uint64_t page;
+	struct gdri_late_page *next;
+	_Atomic(struct gdri_part *) at[LATE_SLOTS];
+};
+
+static unsigned int late_slot(uint64_t addr)
+{
+	return (unsigned int)(addr & GPU_PAGE_OFFSET) / ALLOCATION_ALIGN;
+}
+
+/* The late parts of the page around addr, or NULL. */
+static struct gdri_late_page *late_page(const struct gdri_region *region, uint64_t addr)
+{
+	struct gdri_late_page *late = atomic_load_explicit(&region->late, memory_order_acquire);
+
+	while (late && late->page != (addr & GPU_PAGE_MASK))
+		late = late->next;
+	return late;
+}
 
 /* Describes the allocation around addr, or else one that reaches into [addr, addr + size). */
 static bool describe(uint64_t addr, size_t size, struct gdri_memory *m)
@@ -118,10 +140,20 @@ bool gdri_region_is_intact(const struct gdri_region *region)
 
 void gdri_region_free_parts(struct gdri_region *region)
 {
-	struct gdri_part *late = atomic_exchange(&region->late, NULL), *next;
+	struct gdri_late_page *late = atomic_exchange(&region->late, NULL), *next;
 
 	for (; late; late = next) {
+		struct gdri_part *last = NULL;
+
 		next = late->next;
+		for (int i = 0; i < LATE_SLOTS; i++) {
+			struct gdri_part *part = atomic_load(&late->at[i]);
+
+			if (part != last)
+				free(last);
+			last = part;
+		}
+		free(last);
 		free(late);
 	}
 	free(region->parts);
@@ -136,8 +168,9 @@ static bool has(const struct gdri_part *part, uint64_t addr)
 
 const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint64_t addr)
 {
-	const struct gdri_part *late = atomic_load_explicit(&region->late, memory_order_acquire);
 	size_t low = 0, high = region->part_count;
+	const struct gdri_late_page *late;
+	const struct gdri_part *part;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
@@ -149,9 +182,9 @@ const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint6
 	}
 	if (low < region->part_count && has(&region->parts[low], addr))
 		return &region->parts[low];
-	while (late && !has(late, addr))
-		late = late->next;
-	return late;
+	late = late_page(region, addr);
+	part = late ? atomic_load_explicit(&late->at[late_slot(addr)], memory_order_acquire) : NULL;
+	return part && has(part, addr) ? part : NULL;
 }
 
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size)
@@ -161,19 +194,27 @@ bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, si
 	return part && size <= part->end - addr;
 }
 
+static void count_sync_memops(const struct gdri_part *part, uint64_t low, uint64_t high, bool *any,
+			      bool *all)
+{
+	if (part && part->start < high && part->end > low) {
+		*any = true;
+		*all &= part->sync_memops;
+	}
+}
+
 bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uint64_t high)
 {
-	const struct gdri_part *part = atomic_load_explicit(&region->late, memory_order_acquire);
+	const struct gdri_late_page *late = atomic_load_explicit(&region->late,
+								 memory_order_acquire);
 	bool any = false, all = true;
 
-	for (size_t i = 0; part || i < region->part_count; part = part ? part->next : NULL) {
-		const struct gdri_part *p = part ? part : &region->parts[i++];
-
-		if (p->start < high && p->end > low) {
-			any = true;
-			all &= p->sync_memops;
-		}
-	}
+	for (size_t i = 0; i < region->part_count; i++)
+		count_sync_memops(&region->parts[i], low, high, &any, &all);
+	for (; late; late = late->next)
+		for (int i = 0; i < LATE_SLOTS; i++)
+			count_sync_memops(atomic_load_explicit(&late->at[i], memory_order_acquire),
+					  low, high, &any, &all);
 	return any && all;
 }
 
@@ -191,24 +232,49 @@ static bool page_is_held(const struct gdri_region *region, uint64_t page)
 	return false;
 }
 
-/* Learns an allocation that lies in one GPU page with a part. False: this one does not. */
+/* The late parts of a page, which may have none yet; NULL: no memory. */
+static struct gdri_late_page *make_late_page(struct gdri_region *region, uint64_t page)
+{
+	struct gdri_late_page *late = late_page(region, page);
+
+	if (late)
+		return late;
+	late = calloc(1, sizeof(*late));
+	if (!late)
+		return NULL;
+	late->page = page;
+	late->next = atomic_load(&region->late);
+	atomic_store(&region->late, late);
+	return late;
+}
+
+/*
+ * Learns an allocation that lies in one GPU page with a part. Returns false if this one does not,
+ * or if another one has its slot (CUDA aligned them to less): the region does not serve it then.
+ */
 static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 {
 	uint64_t page = m->base & GPU_PAGE_MASK;
-	struct gdri_part *late;
+	unsigned int first = late_slot(m->base), last = late_slot(m->base + m->size - 1);
+	struct gdri_late_page *late;
+	struct gdri_part *part;
 
 	if (region->host || m->kind != GDRI_MEMORY_DEVICE ||
 	    m->base + m->size - page > GPU_PAGE_SIZE || !page_is_held(region, page))
 		return false;
-	late = malloc(sizeof(*late));
-	if (!late)
+	late = make_late_page(region, page);
+	for (unsigned int i = first; late && i <= last; i++)
+		if (atomic_load(&late->at[i]))
+			return false;
+	part = late ? malloc(sizeof(*part)) : NULL;
+	if (!part)
 		return false;
-	*late = (struct gdri_part){ .start = m->base,
+	*part = (struct gdri_part){ .start = m->base,
 				    .end = m->base + m->size,
 				    .id = m->buffer_id,
-				    .sync_memops = region->sync && gdri_cuda_sync_memops(m),
-				    .next = atomic_load(&region->late) };
-	atomic_store(&region->late, late);
+				    .sync_memops = region->sync && gdri_cuda_sync_memops(m) };
+	for (unsigned int i = first; i <= last; i++)
+		atomic_store(&late->at[i], part);
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 
 struct gdri_part;
+struct gdri_late_page;
 
 struct gdri_region {
 	/* Set by gdri_region_open() and constant from then on, save the map of a plain pin. */
@@ -20,7 +21,7 @@ struct gdri_region {
 	size_t part_count; /* 0: CUDA does not know the memory */
 	struct gdri_part *parts; /* in order of address; cover [low, high) save for gaps */
 
-	_Atomic(struct gdri_part *) late; /* a list that only grows */
+	_Atomic(struct gdri_late_page *) late; /* a list that only grows */
 	_Atomic bool revoked; /* seen so */
 	const struct gdri_region_kind *kind; /* set by the caller */
 };
