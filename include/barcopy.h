@@ -412,11 +412,11 @@ enum barcopy_map_range_flags {
  * Pins and maps any range of device memory, and returns a CPU pointer to the byte at addr.
  *
  * A range that lies in the pages of another one with the same flags shares its pin: equal ranges,
- * parts of a range, buffers in one page. The pin ends with the last of them. Allocations of up to 2
- * MiB are pinned whole. Each range in use keeps at most twice the GPU pages pinned that it touches,
- * and the whole of the allocations of up to 2 MiB in which it begins and ends, whatever ranges have
- * ended: one that would keep more of a longer range's pin gets its own. Only where no space is left
- * for that does it share the longer range's pin. Memory that was freed and reallocated is never
+ * parts of a range, buffers in one page. The pin ends with the last of them. A range in use keeps at
+ * most 2 MiB pinned, or twice the GPU pages that it touches if that is more, whatever ranges have
+ * ended: within a longer range's pin it gets its own. Only where no space is left for that does it
+ * share the longer range's pin. Within this bound allocations of up to 2 MiB are pinned whole.
+ * Memory that was freed and reallocated is never
  * shared: the library compares CUDA's buffer ID. Two allocations of cudaHostAlloc are not shared
  * either; nothing of them is pinned.
  *
@@ -546,11 +546,14 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 
 /**
  * Returns a mapping of [addr, addr + size), from the cache if it has a valid one. A hit takes no
- * lock, in any number of threads. Regions are whole GPU pages (64 KiB) or whole allocations, shared
- * and bounded like the pins of barcopy_map_range(), with one exception: a part of the range that a
- * region was made for shares it, however short, and keeps all of it pinned until its own put. For
- * host memory each allocation has a separate region, and only one in a 64 KiB page is kept:
- * allocations that share a page evict each other, each at the cost of a miss.
+ * lock, in any number of threads. Regions are whole GPU pages (64 KiB); allocations of up to 2 MiB
+ * are pinned whole. A range in a region shares it, however short it is, and keeps all of the region
+ * pinned until its put. A range that overlaps regions by more than a page at their border gets a
+ * region that covers them too, and goes on beyond them by as many bytes: buffers that grow, and
+ * windows that slide, pin at most four times their path. Where such a region would be more than half
+ * of the limit, the range gets a region of its own. The regions that it replaces end; those in use
+ * end with their last put. For host memory each allocation has a separate region, and only one in a
+ * 64 KiB page is kept: allocations that share a page evict each other, each at the cost of a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
  * recently used first. The caller must not free the memory before barcopy_cache_put(). (If it does,
@@ -588,7 +591,8 @@ int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
 
 /**
  * Unpins idle regions: all whose memory has been freed, then others until the idle regions that
- * remain take at most max_idle_bytes of BAR.
+ * remain take at most max_idle_bytes of BAR. The call also waits for other threads that are unpinning
+ * regions of the cache; so not with a lock that the program's hook of munmap() takes.
  * @param max_idle_bytes  0: unpins every idle region; UINT64_MAX: only those of freed memory
  * @return 0; EINVAL (cache); EACCES.
  */

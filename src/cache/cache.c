@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "base/env.h"
+#include "base/inside.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
@@ -13,14 +14,14 @@ static void init_cache(struct gdri_slot *slot)
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 
 	pthread_mutex_init(&cache->lock, NULL);
+	pthread_mutex_init(&cache->ending, NULL);
 	/* The slot may be one that the parent process used. */
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->releasing, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->outside[0], 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->outside[1], 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
+	atomic_store_explicit(&cache->released, NULL, memory_order_relaxed);
+	atomic_store_explicit(&cache->pinning_high, 0, memory_order_relaxed);
 }
 
 /* Half of the mappings that a process may have. */
@@ -81,7 +82,6 @@ static int new_cache(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_optio
 	memset((char *)cache + offsetof(struct gdri_cache, regions), 0,
 	       sizeof(*cache) - offsetof(struct gdri_cache, regions));
 	TAILQ_INIT(&cache->regions);
-	atomic_store_explicit(&cache->reach, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&cache->lock);
 
 	pthread_mutex_lock(&ctx->lock);
@@ -157,24 +157,9 @@ uint64_t gdri_cache_hits_of_all(void)
 	return sum;
 }
 
-struct users {
-	const struct gdri_cache *of;
-	uint64_t regions;
-};
-
-static void add_used(struct gdri_slot *slot, void *arg)
-{
-	struct gdri_entry *e = (struct gdri_entry *)slot;
-	struct users *u = arg;
-
-	if (atomic_load_explicit(&e->cache, memory_order_relaxed) == u->of && gdri_entry_size(e) &&
-	    !(atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_NEW))
-		u->regions += gdri_entry_has_users(e);
-}
-
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 {
-	struct users users = { .of = cache };
+	const struct gdri_entry *e;
 
 	*s = (barcopy_cache_stats_t){ .hits = gdri_cache_hits(cache) };
 	gdri_cache_lock(cache);
@@ -190,10 +175,10 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 		if (gpu->max_bytes && gpu->max_bytes < s->max_bytes)
 			s->max_bytes = gpu->max_bytes;
 	}
-	gdri_cache_unlock(cache);
 	/* Not counted by gets and puts, which would cost each of them an atomic addition. */
-	gdri_slots_each(&gdri_entries, add_used, &users);
-	s->regions_in_use = users.regions;
+	TAILQ_FOREACH(e, &cache->regions, link)
+		s->regions_in_use += gdri_entry_has_users(e);
+	gdri_cache_unlock(cache);
 }
 
 static void unlink_cache(struct gdri_cache *cache)
@@ -205,17 +190,6 @@ static void unlink_cache(struct gdri_cache *cache)
 			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
 	LIST_REMOVE(cache, link);
 	pthread_mutex_unlock(&cache->ctx->lock);
-}
-
-/* Locks when no thread is at work on regions outside the lock. */
-static void lock_alone(struct gdri_cache *cache)
-{
-	gdri_cache_lock(cache);
-	while (atomic_load(&cache->outside[0]) || atomic_load(&cache->outside[1])) {
-		gdri_cache_unlock(cache);
-		sched_yield();
-		gdri_cache_lock(cache);
-	}
 }
 
 /* Called with the lock held, which it releases. */
@@ -233,6 +207,9 @@ static void end_locked(struct gdri_cache *cache)
 		gdri_cache_close_locked(cache, e); /* unless the kill has released it */
 	}
 	gdri_cache_unlock(cache);
+	gdri_inside_enter();
+	(void)gdri_cache_drain(cache, true);
+	gdri_inside_leave();
 	unlink_cache(cache);
 	gdri_slots_free(table_of(cache->keeps), &cache->slot);
 }
@@ -242,7 +219,7 @@ int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)
 	const struct gdri_entry *e;
 	bool ended, used = false;
 
-	lock_alone(cache);
+	gdri_cache_lock(cache);
 	ended = !gdri_slot_is(&cache->slot, name);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		used |= gdri_entry_has_users(e);
@@ -262,7 +239,7 @@ void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 	for (; cache; cache = next) {
 		next = LIST_NEXT(cache, link);
 		if (cache->keeps == keeps) {
-			lock_alone(cache);
+			gdri_cache_lock(cache);
 			end_locked(cache);
 		}
 	}

@@ -3,47 +3,32 @@
  * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
  * (barcopy_map_range()) share a region while it is used. All code serves both.
  *
- * States. An entry has one atomic word: the number of its users, and LIVE while it can be found. A
- * thread becomes a user of a LIVE entry only, and reads the rest of the entry only then. So an
- * entry that is not LIVE and has no users belongs to the lock holder, and the thread that takes the
- * word from "not LIVE, one user" to 0 releases it. The memory of entries and tables is never given
- * back: a hit beside gdr_close() finds nothing, not freed memory.
+ * An entry is a region that can be found. Its atomic word has the number of its users, and LIVE
+ * while threads may become users. Only a user reads the rest of the entry. An entry that is not
+ * LIVE and has no users belongs to the holder of the lock. The memory of entries and tables is
+ * never given back: a hit beside gdr_close() finds nothing, not freed memory.
  *
- * Eviction takes idle entries, oldest first; a second use keeps an entry once (second chance).
+ * The table names one entry for each GPU page. In a registration cache two regions share at most
+ * the page at their border, which is the older one's in the table. So an invalidation looks one
+ * page further than its range, and a look-up too. In a cache of ranges the newest one has the page.
  *
- * What a miss pins. A range that lies in one region shares it. Any other range gets a region of its
- * own GPU pages; joined with its neighbours, it would pin all of a chain's past again at each link.
- * Three rules keep buffers that share a page from pinning it once each:
- *  - An allocation of up to 2 MiB is pinned whole.
- *  - A range that begins or ends within a page, beside a pinned page, takes that page too, so that
- *    a later buffer across the boundary finds a region.
- *  - A range that overlaps others by more than that grows by as many pages, so ranges of which each
- *    is longer than the last pin at most four times the pages of the longest.
- * The bound. A region is made for, and shared by, ranges of which each touches half of its pages,
- * not counting the allocations of up to 2 MiB in which the range begins and ends. So
- * whichever ranges have ended, those in use keep at most twice the pages that each touches, and
- * those allocations. Two exceptions:
- *  - A part of the range that a region of a registration cache was made for shares it, however
- *    short. A pin of its own would take more of a BAR that is full already, since a cache evicts
- *    what is idle before that.
- *  - A range for which no space is left shares any region of a range that covers it.
- * In the table a page belongs to its first region, until another region holds all of that region's
- * pages, or is less than half as long.
+ * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. Regions that it
+ * overlaps by more than the page at the border are replaced by one: it covers them too, and goes
+ * on beyond them by as many bytes as it replaces. So what slides or grows pins at most four times
+ * its path. A region of more than half of the limit is not made so: the range gets one of its own.
+ * What a range (of barcopy_map_range()) pins or shares has at most 2 MiB or twice its own pages.
+ * Regions that were replaced end; those in use end with their last put.
  *
- * Invalidation takes no lock, allocates nothing, and may come from a hook inside this very code. It
- * turns each entry of the range in the table from LIVE to DOOMED, so that nothing hits it, and puts
- * it on a list. The call works the list off if the lock is free and the thread is not inside the
- * library; otherwise the lock holder does at its unlock, or the next thread that leaves it. A miss
- * enters its pages (NEW) before it pins them, so an invalidation during the pin finds the entry. A
- * count shows one that may have passed those pages before; the region is then its caller's alone.
+ * Invalidation takes no lock and allocates nothing, as a hook may call it inside this very code. It
+ * turns LIVE into DOOMED and puts the entry on a list, which the lock's holder works off. A miss
+ * says what it is pinning; an invalidation that overlaps that sets a mark, and the region is the
+ * caller's alone.
  *
- * Lock order: cache->lock, handle->lock, ctx->lock, the backends' locks.
- *
- * Foreign code (CUDA, the driver, munmap() and what it hooks) may take long, or want a lock that a
- * caller of this library holds. Under cache->lock it runs in two places:
- *  - a miss: it verifies, evicts and pins, so that two misses of a range pin once;
- *  - gdr_close(), for regions in use: their last put, which may come any time, frees the entry.
- * Whatever else ends a region takes it out under the lock, and unpins it after the unlock.
+ * What ends is taken out under cache->lock and unpinned under cache->ending, by the thread that
+ * gets it; a thread that does not leaves its regions to the one that has it. Whoever needs the
+ * regions unpinned, or their space, waits for `ending`. Lock order: cache->lock, cache->ending,
+ * handle->lock, ctx->lock, the backends' locks. CUDA, the driver and munmap() with its hooks run
+ * under cache->lock in a miss and a trim, which verify and pin, and in gdr_close().
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -57,10 +42,8 @@
 
 #define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
-#define GDRI_CACHE_NEW	  ((uint32_t)1 << 29) /* not LIVE yet: a miss is pinning it */
-#define GDRI_CACHE_DOOMED ((uint32_t)1 << 28) /* no longer LIVE: on the list of doomed entries */
-#define GDRI_CACHE_WHOLE  ((uint32_t)1 << 27) /* while LIVE: one allocation of up to 2 MiB */
-#define GDRI_CACHE_FULL	  ((uint32_t)1 << 26) /* so many users that it takes no more */
+#define GDRI_CACHE_DOOMED ((uint32_t)1 << 29) /* no longer LIVE: on the list of doomed entries */
+#define GDRI_CACHE_FULL	  ((uint32_t)1 << 28) /* so many users that it takes no more */
 #define GDRI_CACHE_USERS  (2 * GDRI_CACHE_FULL - 1)
 
 enum {
@@ -89,12 +72,8 @@ struct gdri_entry {
 	_Atomic(struct gdri_cache *) cache;
 
 	_Alignas(64) struct gdri_region region;
-	uint64_t low, high; /* the range that it was made for */
 
 	/* Under the lock. */
-	uint64_t owned; /* bytes of its pages that belong to it in the table */
-	unsigned int need; /* bits of the number of its pages that do not, while some do */
-	bool alone; /* its caller's alone: nothing else may find it */
 	bool listed; /* pinned, and in cache->regions */
 	TAILQ_ENTRY(gdri_entry) link;
 	struct gdri_entry *next; /* on the list of doomed entries, and then of released ones */
@@ -121,18 +100,14 @@ struct gdri_cache {
 
 	struct gdri_pages pages; /* read without the lock */
 
-	/* Invalidation: calls at work, calls that ever began, entries to be worked off. */
+	/* Invalidations at work, and the entries to be worked off. */
 	_Atomic uint32_t invalidating;
-	_Atomic uint64_t begun;
 	_Atomic(struct gdri_entry *) doomed;
-	/*
-	 * No page of a region is further than this from a page that belongs to it in the table. It
-	 * rises before the table changes, and falls after.
-	 */
-	_Atomic uint64_t reach;
-	_Atomic uint32_t releasing; /* threads that unpin regions outside the lock */
-	/* Those, and the ones that hold an idle region and verify it, by the epoch of their begin */
-	_Atomic uint32_t outside[2];
+	/* What a miss may be pinning, high 0: nothing; an invalidation has overlapped it. */
+	_Atomic uint64_t pinning_low, pinning_high;
+	_Atomic bool pinning_hit;
+	_Atomic(struct gdri_entry *) released; /* taken out, to be unpinned by a drain */
+	pthread_mutex_t ending; /* of the thread that drains */
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -141,11 +116,8 @@ struct gdri_cache {
 	pthread_mutex_t lock; /* guards writes to pages, and all fields below; they start as zero */
 	TAILQ_HEAD(, gdri_entry) regions; /* the next to be evicted first */
 	size_t count; /* of regions */
-	size_t needs[64]; /* entries by their need; the highest one is the reach */
 	struct gdri_entry *look; /* where the next sweep begins, and at which part */
 	size_t look_part;
-	uint32_t epoch; /* the last bit is an index of outside[] */
-	struct gdri_entry *released; /* to be unpinned after the unlock */
 	struct gdri_cache_gpu gpu[GDRI_CACHE_GPUS];
 	uint64_t misses, evictions, invalidations;
 	_Atomic bool over; /* the limit, because every region was in use; read without the lock */
@@ -215,22 +187,18 @@ uint64_t gdri_cache_hits_of_all(void);
 
 /* ---- internal to src/cache ------------------------------------------------------------------ */
 
-/* Both work off what is doomed. The unlock unpins, outside the lock, what has been released. */
+/* Both work off what is doomed. The unlock drains, as far as no other thread does. */
 void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
 /*
- * Waits besides for the threads that are at work on regions outside the lock. Returns true if one
- * of them unpins, or if another thread does when this returns.
+ * Unpins what was released before the call, or, without wait, leaves that to a thread that is
+ * draining. Returns true if this thread unpinned a region or waited for one that may have.
  */
-bool gdri_cache_lock_quiet(struct gdri_cache *cache);
-/* Unpins and frees the entries of a list. */
-void gdri_cache_end_released(struct gdri_cache *cache, struct gdri_entry *e);
+bool gdri_cache_drain(struct gdri_cache *cache, bool wait);
 
 /* Called with the lock held. */
-int gdri_cache_place_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t low,
-			    uint64_t high);
-void gdri_cache_unplace_locked(struct gdri_cache *cache, struct gdri_entry *e);
-void gdri_cache_claim_locked(struct gdri_cache *cache, struct gdri_entry *e);
+/* Enters the pages of a LIVE entry into the table. -ENOMEM: for some of them or none. */
+int gdri_cache_enter_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /*
  * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
  * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
@@ -239,7 +207,7 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 			    enum gdri_cache_kill which);
 /* Unpins an entry of the list, at once, and takes it off. */
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
-/* Takes an entry that is neither LIVE nor used off the list; the unlock unpins and frees it. */
+/* Takes an entry that is neither LIVE nor used off the list; a drain unpins and frees it. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
 bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
@@ -248,9 +216,6 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
 
 /* May so many bytes fit the BAR of that GPU at all? */
 bool gdri_may_fit(int device, uint64_t bytes);
-
-/* gdri_entry_serves() for a range shorter than half of the region. */
-bool gdri_entry_serves_part(const struct gdri_entry *e, uint64_t addr, size_t size);
 
 /* The bytes of the GPU pages that [addr, addr + size) touches. */
 static inline uint64_t gdri_touched(uint64_t addr, uint64_t size)
@@ -335,15 +300,14 @@ static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, siz
 		gdri_region_in_one_part(&e->region, addr, size));
 }
 
-/* May this range, of which it covers every byte, keep the region pinned? The entry is used. */
-static inline bool gdri_entry_serves(const struct gdri_entry *e, uint64_t addr, size_t size)
+/* May this range, of which the region has every byte, keep it pinned? */
+static inline bool gdri_entry_serves(const struct gdri_cache *cache, const struct gdri_entry *e,
+				     uint64_t addr, size_t size)
 {
 	uint64_t have = gdri_entry_size(e);
 
-	return have / 2 <= size || have <= 2 * GPU_PAGE_SIZE ||
-	       (atomic_load_explicit(&e->state, memory_order_relaxed) & GDRI_CACHE_WHOLE &&
-		gdri_entry_inside(e, addr, size)) ||
-	       gdri_entry_serves_part(e, addr, size);
+	return cache->keeps || have <= GDRI_WHOLE_MAX || have / 2 <= gdri_touched(addr, size) ||
+	       e->region.host;
 }
 
 /* The entry of a hit in the page around `at`, used; or NULL. A call would cost a get 5 %. */
@@ -356,7 +320,7 @@ gdri_cache_hit_at(struct gdri_cache *cache, uint64_t at, uint64_t addr, size_t s
 		return NULL;
 	/* Until it was used the entry could become another one, of another cache too. */
 	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
-	    gdri_entry_serves(e, addr, size) &&
+	    gdri_entry_serves(cache, e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 	     gdri_region_verify(&e->region, NULL, addr, size) == GDRI_VALID))
 		return e;
@@ -364,7 +328,7 @@ gdri_cache_hit_at(struct gdri_cache *cache, uint64_t at, uint64_t addr, size_t s
 	return NULL;
 }
 
-/* gdri_cache_hit() where the page in the middle has none. */
+/* gdri_cache_hit() where the page in the middle has none: by the pages at and beyond the ends. */
 struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, size_t size);
 
 /* The entry of a hit, used; or NULL. Neighbours share the pages at the ends: the middle first. */
@@ -373,9 +337,7 @@ static inline struct gdri_entry *gdri_cache_hit(struct gdri_cache *cache, uint64
 {
 	struct gdri_entry *e = gdri_cache_hit_at(cache, addr + size / 2, addr, size);
 
-	if (__builtin_expect(e || !((addr ^ (addr + size - 1)) & GPU_PAGE_MASK), 1))
-		return e;
-	return gdri_cache_hit_ends(cache, addr, size);
+	return __builtin_expect(!!e, 1) ? e : gdri_cache_hit_ends(cache, addr, size);
 }
 
 #endif

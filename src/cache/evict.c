@@ -2,6 +2,7 @@
 /* Which regions a cache gives up: idle ones, stale ones, and those beyond a limit. See cache.h. */
 #include "cache/cache.h"
 
+#include "base/inside.h"
 #include "core/ctx.h"
 
 enum { LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
@@ -85,36 +86,11 @@ bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 	return any;
 }
 
-/* The same for every idle region, each held while the lock is not. */
-static bool sweep_all_locked(struct gdri_cache *cache)
+static void sweep_all_locked(struct gdri_cache *cache)
 {
-	bool any = false;
-
-	for (size_t looks = cache->count; looks && !TAILQ_EMPTY(&cache->regions); looks--) {
-		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
-		uint32_t s = atomic_load(&e->state) & ~GDRI_CACHE_USERS;
-		_Atomic uint32_t *outside;
-
-		cache->look = TAILQ_NEXT(e, link);
-		cache->look_part = 0;
-		if (!(s & GDRI_CACHE_LIVE) || !atomic_compare_exchange_strong(&e->state, &s, s + 1))
-			continue;
-		outside = &cache->outside[cache->epoch & 1];
-		atomic_fetch_add(outside, 1);
-		gdri_cache_unlock(cache);
-		if (!gdri_region_is_intact(&e->region)) {
-			gdri_cache_lock(cache);
-			if (gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY)) {
-				cache->invalidations++;
-				any = true;
-			}
-			gdri_cache_unlock(cache);
-		}
-		(void)gdri_cache_unuse(cache, e);
-		gdri_cache_lock(cache);
-		atomic_fetch_sub(outside, 1);
-	}
-	return any;
+	cache->look = NULL;
+	cache->look_part = 0;
+	(void)gdri_cache_sweep_locked(cache, SIZE_MAX, SIZE_MAX);
 }
 
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
@@ -122,8 +98,9 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
+	gdri_inside_enter();
 	gdri_cache_lock(cache);
-	(void)sweep_all_locked(cache);
+	sweep_all_locked(cache);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
@@ -132,6 +109,8 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	if (idle > max_idle_bytes)
 		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes, SIZE_MAX);
 	gdri_cache_unlock(cache);
+	(void)gdri_cache_drain(cache, true);
+	gdri_inside_leave();
 }
 
 /* What each cache of a context is asked for. */
@@ -140,8 +119,7 @@ struct visit {
 	gdr_t g; /* its name */
 	int device;
 	uint64_t bytes;
-	bool again; /* what other threads unpinned was not enough before */
-	bool any; /* has given way */
+	bool drain_only;
 	bool evicted;
 };
 
@@ -153,34 +131,40 @@ static void visit(struct gdri_slot *slot, void *arg)
 	/* The lock of another context's cache may be held for long, by a pin or an unmap there. */
 	if (atomic_load_explicit(&cache->g, memory_order_acquire) != v->g)
 		return;
-	/* What another thread is unpinning makes room too. */
-	v->any |= gdri_cache_lock_quiet(cache);
-	if (cache->ctx == v->ctx && !v->bytes)
-		v->any |= sweep_all_locked(cache);
-	else if (cache->ctx == v->ctx && !v->evicted && (v->again || !v->any))
-		v->any |= v->evicted =
-			gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
-	gdri_cache_unlock(cache);
+	if (!v->drain_only) {
+		gdri_cache_lock(cache);
+		if (cache->ctx == v->ctx && !v->bytes)
+			sweep_all_locked(cache);
+		else if (cache->ctx == v->ctx && !v->evicted)
+			v->evicted = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
+		gdri_cache_unlock(cache);
+	}
+	(void)gdri_cache_drain(cache, true);
 }
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts)
 {
-	uint64_t unpinned = atomic_load(&ctx->unpinned);
 	struct visit v = { .ctx = ctx,
 			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			   .device = device,
-			   .bytes = bytes,
-			   .again = attempts->failed,
-			   .any = unpinned != attempts->unpinned };
+			   .bytes = bytes };
+	uint64_t before = attempts->unpinned;
 
 	if (!gdri_is_short(rc) || ++attempts->failed >= MOST_ATTEMPTS ||
 	    !gdri_may_fit(device, bytes))
 		return false;
+	gdri_inside_enter();
+	/* What other threads are unpinning is space too: at the first attempt it may be enough. */
+	v.drain_only = bytes && attempts->failed == 1;
 	gdri_slots_each(&gdri_caches, visit, &v);
-	/* Also what another thread took out of its cache while this one waited for the lock. */
+	if (v.drain_only && atomic_load(&ctx->unpinned) == before) {
+		v.drain_only = false;
+		gdri_slots_each(&gdri_caches, visit, &v);
+	}
+	gdri_inside_leave();
 	attempts->unpinned = atomic_load(&ctx->unpinned);
-	return v.any || attempts->unpinned != unpinned;
+	return attempts->unpinned != before;
 }
 
 static bool is_beyond(const struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)

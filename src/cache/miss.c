@@ -7,11 +7,23 @@
 /* How many idle regions, and parts of them, a miss verifies: stale ones hold freed memory. */
 enum { LOOKS = 4, LOOK_PARTS = 16 };
 
+/* Where a region that has the range may be found: its pages, and those beyond its ends. */
+#define PLACES(addr, size)                                                              \
+	{                                                                               \
+		(addr) + (size) / 2, addr, (addr) + (size)-1, (addr)-GPU_PAGE_SIZE,     \
+			(addr) + (size)-1 + GPU_PAGE_SIZE                               \
+	}
+enum { MIDDLE, PLACE_COUNT = 5 };
+
 struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	struct gdri_entry *e = gdri_cache_hit_at(cache, addr, addr, size);
+	const uint64_t places[PLACE_COUNT] = PLACES(addr, size);
+	struct gdri_entry *e = NULL;
 
-	return e ? e : gdri_cache_hit_at(cache, addr + size - 1, addr, size);
+	for (int i = MIDDLE + 1; !e && i < PLACE_COUNT; i++)
+		if ((places[i] ^ places[MIDDLE]) & GPU_PAGE_MASK)
+			e = gdri_cache_hit_at(cache, places[i], addr, size);
+	return e;
 }
 
 /* Uses an entry that covers the range, if its memory is still the same. Kills a stale one. */
@@ -29,12 +41,13 @@ static bool use_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t 
 /* The entry whose region has the range, used; or NULL. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	const uint64_t places[] = { addr + size / 2, addr, addr + size - 1 };
+	const uint64_t places[PLACE_COUNT] = PLACES(addr, size);
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = MIDDLE; i < PLACE_COUNT; i++) {
 		struct gdri_entry *e = gdri_pages_find(&cache->pages, places[i]);
 
-		if (e && gdri_entry_covers(e, addr, size) && gdri_entry_serves(e, addr, size) &&
+		if (e && gdri_entry_covers(e, addr, size) &&
+		    gdri_entry_serves(cache, e, addr, size) &&
 		    use_locked(cache, e, addr, size))
 			return e;
 	}
@@ -54,31 +67,75 @@ struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, siz
 	return found;
 }
 
-static bool is_pinned(const struct gdri_cache *cache, uint64_t at)
+/*
+ * Can this entry not stay beside a new region of the pages [start, end)? It has more of them than
+ * one at the border, or the new region would have no page in the table.
+ */
+static bool is_replaced(const struct gdri_cache *cache, const struct gdri_entry *e, uint64_t start,
+			uint64_t end)
 {
-	return gdri_pages_find(&cache->pages, at) != NULL;
+	uint64_t from = gdri_entry_start(e), to = from + gdri_entry_size(e);
+
+	return (from < end - GPU_PAGE_SIZE && to > start + GPU_PAGE_SIZE) ||
+	       (from >= start && to <= end) ||
+	       (end - start <= 2 * GPU_PAGE_SIZE && gdri_pages_find(&cache->pages, start) &&
+		gdri_pages_find(&cache->pages, end - 1));
 }
 
-/* Kills stale entries in the pages of [low, high). Returns the bytes that other entries have. */
-static uint64_t others_locked(struct gdri_cache *cache, uint64_t low, uint64_t high)
+static uint64_t page_end(uint64_t addr)
 {
-	uint64_t at = low & GPU_PAGE_MASK, stop, bytes = 0;
-	struct gdri_entry *e;
-
-	for (; (e = gdri_pages_next(&cache->pages, &at, high, &stop)); at = stop) {
-		uint64_t from = at > low ? at : low, to = stop < high ? stop : high;
-
-		if (gdri_region_verify(&e->region, NULL, from, to - from) == GDRI_STALE)
-			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
-		else if (!e->region.host)
-			bytes += stop - at;
-	}
-	return bytes;
+	return (addr + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
 }
 
 /*
- * Widens [*low, *high), whose first byte m describes, to the allocations of up to 2 MiB
- * at its ends. The allocations at its ends, of any size, reach from *first to *last.
+ * Widens [*low, *high), within the allocations [first, last) at its ends, over the regions that it
+ * replaces in a registration cache, and beyond them by as many bytes, at most by its own length.
+ * Kills stale regions on the way.
+ */
+static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
+			uint64_t *high)
+{
+	uint64_t start = *low & GPU_PAGE_MASK, end = page_end(*high), at = start, stop;
+	uint64_t from = *low, to = *high, more = 0;
+	struct gdri_entry *e, *former = NULL;
+	bool up = false, down = false;
+
+	for (; (e = gdri_pages_next(&cache->pages, &at, end, &stop)); at = stop) {
+		uint64_t a = gdri_entry_start(e), b = a + gdri_entry_size(e);
+
+		if (e == former)
+			continue;
+		former = e;
+		a = a > from ? a : from;
+		b = b < to ? b : to;
+		if (gdri_region_verify(&e->region, NULL, a, b - a) == GDRI_STALE) {
+			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+			continue;
+		}
+		if (e->region.host || !is_replaced(cache, e, start, end) ||
+		    !(atomic_load(&e->state) & GDRI_CACHE_LIVE))
+			continue;
+		down |= start < gdri_entry_start(e);
+		up |= end > gdri_entry_start(e) + gdri_entry_size(e);
+		more += gdri_entry_size(e);
+		if (cache->keeps) {
+			*low = e->region.low < *low ? e->region.low : *low;
+			*high = e->region.high > *high ? e->region.high : *high;
+		}
+	}
+	start = *low & GPU_PAGE_MASK;
+	end = page_end(*high);
+	more = more < end - start ? more : end - start;
+	more = up && down ? more / 2 & GPU_PAGE_MASK : more;
+	if (down && first < *low)
+		*low = start > more && start - more > first ? start - more : first;
+	if (up && last > *high)
+		*high = end + more < last ? end + more : last;
+}
+
+/*
+ * Widens [*low, *high), whose first byte m describes, to the allocations of up to 2 MiB at its
+ * ends. The allocations at its ends, of any size, reach from *first to *last.
  */
 static void take_whole(struct gdri_memory m, uint64_t *low, uint64_t *high, uint64_t *first,
 		       uint64_t *last)
@@ -104,94 +161,67 @@ static void take_whole(struct gdri_memory m, uint64_t *low, uint64_t *high, uint
 	}
 }
 
-/*
- * Widens [*low, *high), within [first, last), for a range of `size` bytes beside a neighbour or
- * where it overlaps others; at most to twice the pages that the range touches.
- */
-static void widen_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t touched,
-			 size_t size, uint64_t *low, uint64_t *high)
-{
-	uint64_t start = *low & GPU_PAGE_MASK, end = (*high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
-	uint64_t others = others_locked(cache, *low, *high), more = GPU_PAGE_SIZE;
-	bool down = !is_pinned(cache, start), up = !is_pinned(cache, end - 1);
-
-	/* Ranges that do not overlap share two pages at most. */
-	if (others > 2 * GPU_PAGE_SIZE) {
-		/* A range of that size elsewhere may touch a page less, and is to share it. */
-		uint64_t most = 2 * gdri_touched(0, size) - touched;
-
-		more = others < most ? others : most;
-		more = down && up ? more / 2 & GPU_PAGE_MASK : more;
-	} else {
-		up = up && *high < end && is_pinned(cache, end);
-		down = down && *low > start && is_pinned(cache, start - 1) &&
-		       (!up || touched > GPU_PAGE_SIZE);
-	}
-	start = down ? start - (more < start ? more : start) : *low;
-	end = up ? end + more : *high;
-	start = start > first ? start : first;
-	end = end < last ? end : last;
-	*low = start < *low ? start : *low;
-	*high = end > *high ? end : *high;
-}
-
 /* Widens [*low, *high) of the memory m to what is to be pinned for it; see cache.h. */
 static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
 			  uint64_t *high)
 {
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
-	uint64_t first, last, wide_low = *low, wide_high = *high;
+	uint64_t touched = gdri_touched(*low, *high - *low), first, last;
+	uint64_t whole_low = *low, whole_high = *high, wide_low, wide_high;
 
-	take_whole(*m, &wide_low, &wide_high, &first, &last);
-	if (m->kind == GDRI_MEMORY_HOST)
-		limit = 0; /* nothing is pinned there */
-	else
-		widen_locked(cache, first, last, gdri_touched(*low, *high - *low), *high - *low,
-			     &wide_low, &wide_high);
-	if (!limit || wide_high - wide_low <= limit) {
+	take_whole(*m, &whole_low, &whole_high, &first, &last);
+	if (m->kind == GDRI_MEMORY_HOST) { /* nothing is pinned there */
+		*low = whole_low;
+		*high = whole_high;
+		return;
+	}
+	if (!cache->keeps)
+		limit = touched > GDRI_WHOLE_MAX / 2 ? 2 * touched : GDRI_WHOLE_MAX;
+	else if (!limit)
+		limit = UINT64_MAX;
+	if (gdri_touched(whole_low, whole_high - whole_low) <= limit) {
+		*low = whole_low;
+		*high = whole_high;
+	}
+	wide_low = *low;
+	wide_high = *high;
+	join_locked(cache, first, last, &wide_low, &wide_high);
+	if (gdri_touched(wide_low, wide_high - wide_low) <= (cache->keeps ? limit / 2 : limit)) {
 		*low = wide_low;
 		*high = wide_high;
 	}
 }
 
-static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
-		       uint64_t low, uint64_t high)
+static void say_pinning(struct gdri_cache *cache, uint64_t low, uint64_t high)
 {
-	struct gdri_pin_request request = { .addr = low, .size = high - low, .memory = *m };
-	uint64_t begun = atomic_load(&cache->begun);
-	int rc = gdri_cache_place_locked(cache, e, low, high);
-
-	if (rc)
-		return rc;
-	/* An invalidation that began before the pages were in the table may not have seen them. */
-	e->alone = atomic_fetch_add(&cache->begun, 0) != begun || atomic_load(&cache->invalidating);
-	rc = gdri_region_open(&e->region, &cache->ctx->backends, &request, cache->flags);
-	if (rc)
-		gdri_cache_unplace_locked(cache, e);
-	/* An entry without a page of its own cannot be found during the pin. */
-	e->alone |= !e->owned && atomic_load(&cache->begun) != begun;
-	return rc;
+	atomic_store(&cache->pinning_low, low);
+	atomic_store(&cache->pinning_high, high);
 }
 
 /*
  * Pins [low, high), or else the range alone: the memory around it may be too much, or of another
- * kind. If both fail for lack of room, evict idle regions and retry.
+ * kind. If both fail for lack of space, evicts idle regions and tries again.
  */
-static int open_any_locked(struct gdri_cache *cache, struct gdri_entry *e,
-			   const struct gdri_memory *m, uint64_t low, uint64_t high)
+static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
+		       uint64_t addr, size_t size)
 {
-	bool wide = low < e->low || high > e->high;
+	struct gdri_pin_request wide, own;
+	uint64_t low = addr, high = addr + size;
 	int rc;
 
+	choose_locked(cache, m, &low, &high);
+	say_pinning(cache, low & GPU_PAGE_MASK, page_end(high));
 	do {
-		/* What was evicted makes room only when it is unpinned. */
-		gdri_cache_end_released(cache, cache->released);
-		cache->released = NULL;
-		rc = open_locked(cache, e, m, low, high);
-		if (rc && wide)
-			rc = open_locked(cache, e, m, e->low, e->high);
-	} while (gdri_is_short(rc) && gdri_may_fit(m->device, e->high - e->low) &&
-		 gdri_cache_evict_locked(cache, m->device, e->high - e->low, SIZE_MAX));
+		wide = (struct gdri_pin_request){ .addr = low, .size = high - low, .memory = *m };
+		own = (struct gdri_pin_request){ .addr = addr, .size = size, .memory = *m };
+		rc = gdri_region_open(&e->region, &cache->ctx->backends, &wide, cache->flags);
+		if (rc && wide.size > size)
+			rc = gdri_region_open(&e->region, &cache->ctx->backends, &own,
+					      cache->flags);
+	} while (gdri_is_short(rc) && gdri_may_fit(m->device, size) &&
+		 /* What was evicted makes space only when it is unpinned. */
+		 (gdri_cache_evict_locked(cache, m->device, size, SIZE_MAX) |
+		  gdri_cache_drain(cache, true)));
 	return rc;
 }
 
@@ -235,15 +265,26 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 	return rc;
 }
 
+/* Enters a LIVE entry into the table, in the place of those that cannot stay beside it. */
+static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
+{
+	uint64_t start = gdri_entry_start(e), end = start + gdri_entry_size(e), at = start, stop;
+	struct gdri_entry *former;
+
+	for (; cache->keeps && (former = gdri_pages_next(&cache->pages, &at, end, &stop));
+	     at = stop)
+		if (is_replaced(cache, former, start, end))
+			gdri_cache_kill_locked(cache, former, GDRI_KILL_ANY);
+	return gdri_cache_enter_locked(cache, e);
+}
+
 /*
  * Makes the entry LIVE with one user; or its caller's alone, where CUDA gave no buffer ID, by which
- * a later hit is verified, or an invalidation may have missed the entry.
+ * a later hit is verified, the table has no memory, or an invalidation overlapped the pin.
  */
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
-	uint32_t s = GDRI_CACHE_NEW | 1, live = GDRI_CACHE_LIVE | 1;
-	bool alone = e->alone || (!r->part_count && !gdri_cache_is_notified(cache));
 	int rc = 0;
 
 	set_for_hits(e, r);
@@ -252,68 +293,56 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 		rc = new_handle(cache, e);
 	if (rc)
 		return rc;
+	atomic_store_explicit(&e->start, r->pin.va, memory_order_relaxed);
+	atomic_store_explicit(&e->size, gdri_region_end(r) - r->pin.va, memory_order_relaxed);
 	gdri_cache_gpu(cache, r->pin.device)->bytes += gdri_entry_bytes(e);
 	gdri_cache_limit_locked(cache, r->pin.device);
 	(void)gdri_slot_publish(&e->slot);
 	TAILQ_INSERT_TAIL(&cache->regions, e, link);
 	cache->count++;
 	e->listed = true;
-	if (alone)
-		gdri_cache_unplace_locked(cache, e);
-	else
-		gdri_cache_claim_locked(cache, e);
-	/* Fails if the entry is DOOMED: gdri_cache_unlock() then releases and counts it. */
-	if (r->part_count == 1 && r->parts->end - r->parts->start <= GDRI_WHOLE_MAX)
-		live |= GDRI_CACHE_WHOLE;
-	if (atomic_compare_exchange_strong(&e->state, &s, alone ? 1 : live))
-		cache->invalidations += e->alone;
+	if (r->part_count || gdri_cache_is_notified(cache)) {
+		/* From here on an invalidation finds it; one that came before has left a mark. */
+		atomic_store(&e->state, GDRI_CACHE_LIVE | 1);
+		rc = replace_locked(cache, e);
+		if (atomic_load(&cache->pinning_hit))
+			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+		else if (rc)
+			gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+	}
 	gdri_cache_make_room_locked(cache, r->pin.device);
 	return 0;
-}
-
-/* Frees an entry that was never pinned; if it is DOOMED, gdri_cache_unlock() frees it. */
-static void drop_entry_locked(struct gdri_entry *e)
-{
-	uint32_t s = GDRI_CACHE_NEW | 1;
-
-	if (atomic_compare_exchange_strong(&e->state, &s, 0)) {
-		gdri_slots_free(&gdri_entries, &e->slot);
-	} else {
-		(void)gdri_slot_publish(&e->slot);
-		atomic_fetch_sub(&e->state, 1);
-	}
 }
 
 static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 			 struct gdri_entry **out)
 {
-	uint64_t low = addr, high = addr + size;
-	struct gdri_memory m;
 	struct gdri_entry *e = (struct gdri_entry *)gdri_slots_new(&gdri_entries, sizeof(*e), NULL);
+	struct gdri_memory m;
 	int rc;
 
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a region");
 	e->cache = cache;
-	e->low = low;
-	e->high = high;
 	e->listed = false;
-	e->need = 0;
 	atomic_store(&e->size, 0);
-	atomic_store(&e->state, GDRI_CACHE_NEW | 1);
+	atomic_store(&e->state, 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
+	/* Anything, before the memory is looked at; one that is at work may have passed. */
+	atomic_store(&cache->pinning_hit, false);
+	say_pinning(cache, 0, UINT64_MAX);
+	if (atomic_load(&cache->invalidating))
+		atomic_store(&cache->pinning_hit, true);
 	gdri_cuda_describe(addr, size, &m);
-	choose_locked(cache, &m, &low, &high);
-	rc = open_any_locked(cache, e, &m, low, high);
+	rc = open_locked(cache, e, &m, addr, size);
 	if (!rc) {
 		rc = enter_locked(cache, e);
-		if (rc) {
-			gdri_cache_unplace_locked(cache, e);
+		if (rc)
 			gdri_region_close(&e->region);
-		}
 	}
+	say_pinning(cache, 0, 0);
 	if (rc)
-		drop_entry_locked(e);
+		gdri_slots_free(&gdri_entries, &e->slot);
 	else
 		*out = e;
 	return rc;
@@ -323,7 +352,7 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 {
 	int rc = gdri_check_range(addr, size);
 
-	/* Before any page is entered: an entry that the table cannot hold as a whole stays in it. */
+	/* The table cannot hold it. */
 	if (!rc && addr + size > GDRI_PAGES_LIMIT)
 		rc = gdri_fail(EINVAL, "0x%llx is beyond any device address",
 			       (unsigned long long)(addr + size));

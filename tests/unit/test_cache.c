@@ -153,10 +153,9 @@ static void sharing(void)
 		NOW(.regions = 2, .regions_in_use = 2, .bytes_pinned = 3 * CHUNK),
 		GIVE(A), SAME(B), GIVE(B),
 		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
-		/* a region of two allocations is too large for a part of one, but for C's own */
-		MISS(10), HIT(50), HIT(CHUNK + 10), MISS(CHUNK + 200), HIT(2 * CHUNK - 8), SAME(C),
-		NOW(.regions = 3, .regions_in_use = 1, .bytes_pinned = 4 * CHUNK), GIVE(C),
-		NOW(.regions = 2, .bytes_pinned = 2 * CHUNK), { END } });
+		/* a part of it, however short, shares it */
+		HIT(10), HIT(CHUNK + 10), TAKE(D, 1, 2 * CHUNK - 8, 8), SHARE(D, C), GIVE(C), SAME(D),
+		GIVE(D), NOW(.regions = 1, .bytes_pinned = 2 * CHUNK), { END } });
 }
 
 /* Second chance: a region that was used since the last sweep passed survives the next sweep. */

@@ -16,7 +16,7 @@ enum { GPUS = 2, SEGMENT_PAGES = 96, CHUNKS = 12, HELD = 12, WHOLE_PAGES = CHUNK
 /* Memory of a GPU: a segment too large to be pinned whole, or chunks that come and go. */
 struct memory {
 	CUdeviceptr base;
-	unsigned int pages, whole; /* whole: pages that are pinned together */
+	unsigned int pages;
 	int device;
 	bool forgotten[SEGMENT_PAGES > CHUNKS *WHOLE_PAGES ? SEGMENT_PAGES : CHUNKS *WHOLE_PAGES];
 };
@@ -25,6 +25,7 @@ struct held {
 	struct memory *memory;
 	unsigned int first, pages;
 	barcopy_region_t real;
+	uint64_t region_bytes;
 };
 
 struct rules {
@@ -57,14 +58,32 @@ static uint64_t bar_used(int device)
 	return info.used;
 }
 
-/* A later get may hit: a region reaches at most that many pages around its range. */
-static void remember(struct memory *m, unsigned int first, unsigned int pages)
+/* A later get may hit in any page of the region. */
+static void remember(struct held *h)
 {
-	unsigned int around = pages > m->whole ? pages : m->whole;
-	unsigned int low = first > around ? first - around : 0;
+	struct memory *m = h->memory;
+	gdr_info_t info;
 
-	for (unsigned int p = low; p < m->pages && p < first + pages + around; p++)
-		m->forgotten[p] = false;
+	OK(gdr_get_info(g, h->real.handle, &info));
+	h->region_bytes = info.mapped_size;
+	for (uint64_t at = info.va; at < info.va + info.mapped_size; at += PAGE)
+		if (at - m->base < m->pages * PAGE)
+			m->forgotten[(at - m->base) / PAGE] = false;
+}
+
+/* The bytes of the regions in use, each counted once. */
+static uint64_t bytes_in_use(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < w.count; i++) {
+		unsigned int first = 0;
+
+		while (w.held[first].real.handle.h != w.held[i].real.handle.h)
+			first++;
+		sum += first == i ? w.held[i].region_bytes : 0;
+	}
+	return sum;
 }
 
 static bool is_forgotten(const struct memory *m, unsigned int first, unsigned int pages)
@@ -89,7 +108,7 @@ static struct memory *any_range(unsigned int *first, unsigned int *pages)
 static void check(void)
 {
 	barcopy_cache_stats_t s = cache_stats(w.cache);
-	uint64_t used = 0, most = 0;
+	uint64_t used = 0;
 
 	ck_assert_uint_eq(s.hits + s.misses, w.gets);
 	ck_assert_uint_le(s.regions_in_use, w.count);
@@ -106,12 +125,12 @@ static void check(void)
 		ck_assert_uint_eq(s.bytes_pinned, used);
 	if (w.rules->max_regions && !w.count)
 		ck_assert_uint_le(s.regions, w.rules->max_regions);
-	for (unsigned int i = 0; i < w.count; i++)
-		most += 2 * (w.held[i].pages + 1 + WHOLE_PAGES);
-	if (below(50) || !w.count)
+	if (below(50))
 		return;
+	/* Nothing but the regions in use is left, and the table is whole. */
 	OK(barcopy_cache_trim(w.cache, 0));
-	ck_assert_uint_le(cache_stats(w.cache).bytes_pinned, most * PAGE);
+	ck_assert_uint_eq(cache_stats(w.cache).bytes_pinned, bytes_in_use());
+	cache_table_check();
 }
 
 static void get(void)
@@ -137,7 +156,7 @@ static void get(void)
 	ck_assert_uint_eq(h->real.device_ptr, low);
 	if (is_forgotten(h->memory, h->first, h->pages))
 		ck_assert_uint_gt(cache_stats(w.cache).misses, misses);
-	remember(h->memory, h->first, h->pages);
+	remember(h);
 	if (!below(4))
 		ck_assert(same_memory(h->real.handle, (char *)h->real.cpu_ptr + (high - low - 8),
 				      high - 8));
@@ -244,7 +263,6 @@ static void play(void)
 		m[1] = (struct memory){ .base = standin_chunks(0, (int)d, CHUNKS, CHUNK,
 							       STANDIN_EXPORTABLE),
 					.pages = CHUNKS * WHOLE_PAGES,
-					.whole = 2 * WHOLE_PAGES,
 					.device = (int)d };
 		w.bar_before[d] = bar_used((int)d);
 	}
@@ -375,13 +393,23 @@ static uint64_t whole_pages(uint64_t addr, uint64_t *base)
 	return 0;
 }
 
-/* What a range in use may keep pinned: twice what it touches, and small allocations at its ends. */
-static uint64_t most_pages(uint64_t low, uint64_t high)
+static uint64_t larger(uint64_t x, uint64_t y)
 {
-	uint64_t base[2], first = whole_pages(low, &base[0]),
+	return x > y ? x : y;
+}
+
+/*
+ * What a range in use may keep pinned: 2 MiB, or twice what it touches. In a cache of that limit:
+ * what it touches and small allocations at its ends, or half of the limit.
+ */
+static uint64_t most_pages(uint64_t low, uint64_t high, const struct rules *rules)
+{
+	uint64_t base[2], pages = pages_of(low, high), first = whole_pages(low, &base[0]),
 			  last = whole_pages(high - 1, &base[1]);
 
-	return 2 * pages_of(low, high) + first + (base[0] == base[1] ? 0 : last);
+	if (!rules)
+		return larger(WHOLE_PAGES, 2 * pages);
+	return larger(rules->max_pages / 2, pages + first + (base[0] == base[1] ? 0 : last));
 }
 
 /*
@@ -397,9 +425,7 @@ static void bounded(void)
 		uint64_t most; /* pages that it may keep */
 		barcopy_region_t r; /* of a range: its pointer and handle */
 	} use[USES], *u;
-	uint64_t longest[2] = {
-		0
-	}; /* most_pages() of any range so far: elsewhere, in the segment */
+	uint64_t longest = 0; /* most_pages() of any range so far */
 	unsigned int count = 0;
 	uint64_t before, most = rules ? rules->max_pages : 0;
 
@@ -422,14 +448,12 @@ static void bounded(void)
 			OK(barcopy_cache_invalidate(cache, low, high - low));
 		} else if (count < (i / 50 % 4 ? 3 : USES) && below(100) < 65) {
 			/* Many at a time, and then few, which the others must not have kept pinned. */
-			uint64_t *kind = &longest[low - b.segment < SEGMENT];
-
 			OK(cache ? barcopy_cache_get(cache, low, high - low, &u->r)
 				 : barcopy_map_range(g, low, high - low, 0, &u->r.cpu_ptr,
 						     &u->r.handle));
-			u->most = most_pages(low, high);
-			*kind = u->most > *kind ? u->most : *kind;
-			u->most = cache ? *kind : u->most;
+			u->most = most_pages(low, high, rules);
+			longest = larger(u->most, longest);
+			u->most = cache ? longest : u->most;
 			most += u->most;
 			count++;
 		} else if (count) {
