@@ -5,8 +5,8 @@
 planted.py BUILD [NAME...]   each fault's scenario has to fail at a seed from 1 to SEEDS.
 A text that the tree has not exactly once is an error: the fault has to be written anew.
 
-No scenario finds this, which stands in no list below: a new entry that does not ask for invalidations beside
-it (miss.c, `alone`): a program sees it only if it gets memory while it frees it.
+No scenario finds this, which stands in no list below: a miss that does not ask for invalidations at work
+(insert_locked() of miss.c): a program sees it only if it gets memory while it frees it.
 """
 import os
 import re
@@ -22,30 +22,39 @@ ENTRY, EVICT, TRIAL = "src/cache/entry.c", "src/cache/evict.c", "src/backend/rm_
 FAULTS = {
     # A call short of space gives up, or never does.
     "attempts-without-bound": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed < 0")]),
-    "others-evictions-unseen": ("short", [(EVICT, "return v.any || attempts->unpinned != unpinned;", "return v.any;")]),
+    "others-evictions-unseen": ("short", [(EVICT, "return attempts->unpinned != before;", "return v.evicted;")]),
     "unpins-not-counted": ("short", [(ENTRY, "atomic_fetch_add(&cache->ctx->unpinned, 1);", ";")]),
-    "wait-for-a-quiet-moment": ("never", [(ENTRY, """	until = cache->epoch + 2;
-	while ((int32_t)(until - cache->epoch) > 0) {
-		if (!atomic_load(&cache->outside[~cache->epoch & 1])) {
-			cache->epoch++;
-			continue;
-		}
-""", """	until = 0;
-	(void)until;
-	while (atomic_load(&cache->outside[0]) || atomic_load(&cache->outside[1])) {
-""")]),
+    "space-before-it-is-unpinned": ("short", [(EVICT, """	}
+	(void)gdri_cache_drain(cache, true);
+}""", "	}\n}")]),
     # Memory that is freed stays mapped, or another thread's is unmapped.
     "forget-waits-first": ("forget", [(ENTRY, """	gdri_cache_lock(cache);
 	(void)doom_range(cache, addr, end);
 	gdri_cache_unlock(cache);
-	/* Afterwards, so that no thread takes one of them outside once this wait has begun. */
-	(void)gdri_cache_lock_quiet(cache);
-""", """	(void)gdri_cache_lock_quiet(cache);
+	gdri_inside_enter();
+	(void)gdri_cache_drain(cache, true);
+""", """	gdri_inside_enter();
+	(void)gdri_cache_drain(cache, true);
 	(void)doom_range(cache, addr, end);
 """)]),
-    "forget-without-wait": ("forget", [(ENTRY, """	(void)gdri_cache_lock_quiet(cache);
-	gdri_cache_unlock(cache);
-}""", "}")]),
+    "forget-without-wait": ("forget", [(ENTRY, """	gdri_cache_unlock(cache);
+	gdri_inside_enter();
+	(void)gdri_cache_drain(cache, true);
+""", """	gdri_cache_unlock(cache);
+	gdri_inside_enter();
+""")]),
+    "mark-not-looked-at": ("fresh", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
+    "mark-behind-the-table": ("fresh", [(ENTRY, """	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
+		atomic_store(&cache->pinning_hit, true);
+	for (; (e""", "	for (; (e"), (ENTRY, """		former = e;
+	}
+	return any;
+""", """		former = e;
+	}
+	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
+		atomic_store(&cache->pinning_hit, true);
+	return any;
+""")]),
     "fixed-map-over-others": ("place", [(
         "src/backend/rm_range.c", "several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)",
         "0 && take_back(whole, size)")]),
@@ -77,7 +86,7 @@ FAULTS = {
     # An entry, its name or its slot has become another one's.
     "put-without-the-name": ("reuse", [(EVICT, "gdri_slot_is(&e->slot, name) && e->cache == cache", "e->cache == cache")]),
     "hit-without-a-look": ("hit", [("src/cache/cache.h", """	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
-	    gdri_entry_serves(e, addr, size) &&
+	    gdri_entry_serves(cache, e, addr, size) &&
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 """, """	if ((gdri_cache_is_notified(cache) ||
 """)]),
@@ -97,8 +106,7 @@ FAULTS = {
     # What is to end stays, or ends beside a call that uses it.
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
-    "unpin-under-the-lock": ("hook", [(ENTRY, """		e->next = cache->released;
-		cache->released = e;
+    "unpin-under-the-lock": ("hook", [(ENTRY, """		push(&cache->released, e);
 	} else {
 		free_entry(e);
 	}""", """		unpin(cache, e);
