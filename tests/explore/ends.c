@@ -58,6 +58,41 @@ void fresh(int thread)
 	MUST(barcopy_cache_put(a, &r));
 }
 
+/* ---- joined: a get joins a region whose other memory is freed and made anew meanwhile ------------- */
+
+void joined_begin(void)
+{
+	barcopy_region_t r;
+
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	fill(three, own_tag[1]);
+	MUST(barcopy_cache_get(a, three + CHUNK - 8, 16, &r));
+	MUST(barcopy_cache_put(a, &r));
+}
+
+/* Thread 0 uses the second and the third chunk, thread 1 makes the first one anew. */
+void joined(int thread)
+{
+	barcopy_region_t r;
+
+	in_context();
+	for (uint32_t n = 1 + ex_random(3); n; n--) {
+		if (thread) {
+			MUST(barcopy_cache_invalidate(a, three, CHUNK));
+			CU_MUST(cuda.cuMemUnmap(three, CHUNK));
+			CU_MUST(cuda.cuMemRelease(
+				standin_map_chunk(three, CHUNK, 0, STANDIN_EXPORTABLE)));
+			fill(three, ++own_tag[1]);
+		}
+		MUST(barcopy_cache_get(a, three + (thread ? 1 : 2) * CHUNK - 8, 16, &r));
+		if (thread)
+			check_tag(r.cpu_ptr, own_tag[1], "a get");
+		MUST(barcopy_cache_put(a, &r));
+		ex_progress();
+	}
+}
+
 /* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------- */
 
 static bool doomed[2];

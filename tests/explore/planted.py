@@ -43,8 +43,8 @@ FAULTS = {
 """, """	gdri_cache_unlock(cache);
 	gdri_inside_enter();
 """)]),
-    "mark-not-looked-at": ("fresh", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
-    "mark-behind-the-table": ("fresh", [(ENTRY, """	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
+    "mark-not-looked-at": ("joined", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
+    "mark-behind-the-table": ("joined", [(ENTRY, """	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
 		atomic_store(&cache->pinning_hit, true);
 	for (; (e""", "	for (; (e"), (ENTRY, """		former = e;
 	}

@@ -767,6 +767,7 @@ const struct scenario scenarios[] = {
 	{ "queue", 3, 256, remember, queue, queues_check },
 	{ "hit", 2, 256, hit_begin, hit, end_caches },
 	{ "fresh", 2, 256, hit_begin, fresh, end_caches },
+	{ "joined", 2, 256, joined_begin, joined, end_caches },
 	{ "doom", 3, 256, doom_begin, doom, doom_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
 	{ "next", 3, 256, next_begin, next, next_check },

@@ -71,6 +71,7 @@ int gone(int rc, const char *what);
 /* ---- ends.c ---------------------------------------------------------------------------------- */
 
 void hit_begin(void), hit(int thread), fresh(int thread);
+void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
 void next_begin(void), next(int thread), next_check(void);
