@@ -7,6 +7,7 @@
  *
  * Machine. Read at cuInit (libcuda), at each call (NVML).
  *   GDRSIM_DEVICES=n           simulated GPUs, 0 to 32 (1); with 0, cuInit gives NO_DEVICE
+ *   GDRSIM_GPU_NAME=text      name of each GPU (Simulated GPU)
  *   GDRSIM_MEM_MIB=n           memory of each GPU (8192); sparse, only what is written costs memory
  *   GDRSIM_BAR1_MIB=n          BAR1 of each GPU (16384)
  *   GDRSIM_BAR1_STATIC=1       all of a GPU's memory is mapped in its BAR1, if that is as large, and

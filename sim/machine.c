@@ -49,7 +49,8 @@ int sim_gpu_count(void)
 void sim_gpu(int ordinal, struct sim_gpu *gpu)
 {
 	memset(gpu, 0, sizeof(*gpu));
-	snprintf(gpu->name, sizeof(gpu->name), "Simulated GPU");
+	snprintf(gpu->name, sizeof(gpu->name), "%s",
+		 sim_text("GDRSIM_GPU_NAME", "Simulated GPU"));
 	gpu->pci_domain = (int)sim_env("GDRSIM_PCI_DOMAIN", 0);
 	gpu->pci_bus = 0x21 + ordinal;
 	gpu->pci_device = (int)sim_env("GDRSIM_PCI_DEVICE", 0);

@@ -14,6 +14,16 @@ quick() {
 	run "$@" $few
 }
 
+# ---- what a library says of a GPU is printed as plain text ------------------------------------------
+evil=$'GPU\e]0;title\a\nfault \x9b31m \xc3\xa9'
+for t in copybw copylat "apiperf -s 64K" pplat "sanity -t basic" doctor; do
+	# shellcheck disable=SC2086 # several words
+	run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 GDRSIM_GPU_NAME="$evil" \
+		"$build"/gdrcopy_$t
+	expect "${t%% *}: a GPU's name with control characters" 0 'GPU\?\]0;title\?.fault \?31m'
+	check "${t%% *}: prints none of them" eval "! LC_ALL=C grep -q '[^ -~]' \"\$out\" \"\$err\""
+done
+
 # ---- on the stand-in, what ordinary device memory is served by -------------------------------------
 # dma-buf mmap is what a driver of CUDA 13.3 offers; older ones serve cuMemCreate memory only.
 export GDRSIM_DRIVER_VERSION=13030

@@ -171,6 +171,9 @@ void gpu_find(struct gpu *gpu, int ordinal)
 	for (char *c = gpu->pci; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
 	read_versions(gpu);
+	tool_plain(gpu->name);
+	tool_plain(gpu->pci);
+	tool_plain(gpu->kernel_driver);
 }
 
 void gpu_start(struct gpu *gpu)

@@ -55,6 +55,13 @@ void tool_note(const char *fmt, ...)
 	va_end(ap);
 }
 
+void tool_plain(char *text)
+{
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			*text = '?';
+}
+
 static pid_t guarded; /* a child that exits does not judge its parent's output */
 
 static void check_output(void)

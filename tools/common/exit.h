@@ -34,6 +34,9 @@ extern const char *tool_name;
 _Noreturn void tool_end(const char *lead, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* What a driver or the kernel says, for a terminal: all but printable ASCII becomes '?'. */
+void tool_plain(char *text);
+
 /* "NAME: TEXT" on stderr; the tool goes on. */
 void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
