@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/env.h"
@@ -81,6 +82,23 @@ void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 		      s->copies_from, s->bytes_from, s->puts, s->gets, s->waits);
 }
 
+/* The file that has the number of standard error. A program may give it to a file of data. */
+static struct stat at_load;
+static bool known;
+
+__attribute__((constructor)) static void look_at_load(void)
+{
+	known = !fstat(STDERR_FILENO, &at_load);
+}
+
+static bool is_as_at_load(void)
+{
+	struct stat now;
+
+	return known && !fstat(STDERR_FILENO, &now) && now.st_dev == at_load.st_dev &&
+	       now.st_ino == at_load.st_ino;
+}
+
 __attribute__((destructor)) static void at_exit(void)
 {
 	struct gdri_text text = { .len = 0 };
@@ -88,7 +106,7 @@ __attribute__((destructor)) static void at_exit(void)
 	sigset_t pipe;
 
 	/* A forked child that has opened no context has no process tag. */
-	if (!gdri_process_tag() || !gdri_copies_counted)
+	if (!gdri_process_tag() || !gdri_copies_counted || !is_as_at_load())
 		return;
 	of_process(&stats);
 	gdri_stats_summary(&stats, &text);

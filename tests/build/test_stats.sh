@@ -27,6 +27,31 @@ ok "standard error without a reader: the exit status is the program's"
 GDRCOPY_STATS=1 tool >/dev/null 2>&-
 ok "standard error is closed"
 
+# Number 2 is another file than at the library's load: it gets no statistics.
+cat >"$tmp/number2.c" <<'END'
+#include "barcopy.h"
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	if (!strcmp(argv[2], "other")) {
+		close(2);
+		if (open(argv[1], O_CREAT | O_TRUNC | O_WRONLY, 0600) != 2)
+			return 2;
+	} else if (!strcmp(argv[2], "again")) { /* another descriptor of the same file */
+		dup2(dup(2), 2);
+	}
+	return argc != 3 || !barcopy_open(BARCOPY_OPEN_ANY) || write(2, "data\n", 5) != 5;
+}
+END
+gcc -Iinclude -o "$tmp/number2" "$tmp/number2.c" "$out/libgdrapi.so.2" -Wl,-rpath,"$(realpath "$out")" &&
+	GDRCOPY_STATS=1 "$tmp/number2" "$tmp/data" other 2>"$tmp/err" && [ "$(cat "$tmp/data")" = data ] && [ ! -s "$tmp/err" ] &&
+	GDRCOPY_STATS=1 "$tmp/number2" "$tmp/data" other 2>&- && [ "$(cat "$tmp/data")" = data ]
+ok "a file that took the number of standard error gets no summary"
+GDRCOPY_STATS=1 "$tmp/number2" - again 2>"$tmp/err" && grep -q '^GDRCOPY STATS' "$tmp/err"
+ok "standard error by another descriptor gets it"
+
 # The library's objects in a module: the summary comes at its unload, and a thread that ends
 # afterwards does not touch them.
 cat >"$tmp/module.c" <<'END'
