@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
 libgdrapi as ctypes sees it: the structs and prototypes of gdrapi.h, and errors as exceptions. It
-knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names, else that of the wheel, which lies
-beside this file, else the system's libgdrapi.so.2.
+knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names (except under python3 -E and -I),
+else that of the wheel, which lies beside this file, else the system's libgdrapi.so.2.
 """
 import ctypes
 import os
+import sys
 import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
@@ -152,7 +153,7 @@ class _Missing:
 
 
 def _load():
-    named = os.environ.get("BARCOPY_LIBRARY")
+    named = None if sys.flags.ignore_environment else os.environ.get("BARCOPY_LIBRARY")
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgdrapi.so.2")
     try:
         return ctypes.CDLL(named or (inside if os.path.exists(inside) else "libgdrapi.so.2"),

@@ -116,6 +116,15 @@ grep -q 'BARCOPY_LIBRARY names it' "$tmp/text" &&
 		ldconfig -p | grep -q 'libgdrapi.so.2 ' # this machine has one of its own
 	}
 ok "an error that says where the library comes from"
+ignores() { # OPTION
+	BARCOPY_LIBRARY=/nowhere.so "$python" "$1" -B -c '
+import sys
+sys.path.insert(0, "python")
+import barcopy
+barcopy.library_version()'
+}
+ignores -E && ignores -I
+ok "python3 -E and -I: the environment names no library"
 
 # The wheel of `pip install ./python`, made without pip and without a network.
 cp -R python "$tmp/python" && (cd "$tmp/python" && "$python" - "$tmp" <<'PY'
