@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Builds the RPM packages of the last commit into O/rpm.
 #   RPM_OUT=dir   another place than O/rpm
+#   RPM_WORK=dir  another place for the build than /var/tmp/barcopy-rpm-USER_NUMBER
 #   RPM_OPTS=...  passed to rpmbuild, e.g. --with kmod --define 'kdir ...'
 # On Debian it does not check build requirements, sets the library directory itself, and builds no
 # debugging packages.
@@ -21,11 +22,11 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 # The source package's header has the build's paths, and the binary packages have that header's
 # checksum. So every build uses the same directory, which only this user can write, under a lock.
-work=/var/tmp/barcopy-rpm-$(id -u)
-(umask 077 && mkdir -p "$work")
+work=${RPM_WORK:-/var/tmp/barcopy-rpm-$(id -u)}
+(umask 077 && mkdir -p "$work") 2>/dev/null || :
 if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
-	echo "rpm: $work belongs to another user" >&2
-	exit 1
+	echo "rpm: $work is not this user's: these packages have other bits than those built there" >&2
+	work=$(mktemp -d "$work.XXXXXX")
 fi
 exec 9>"$work/lock"
 flock 9

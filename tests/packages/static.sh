@@ -83,6 +83,33 @@ dist() {
 }
 t "make dist: the same bits, with a checksum and a bill of materials" dist
 
+# Each library that is linked or loaded has an entry in it.
+materials() {
+	local bill=$tmp/dist/dist/barcopy-$version.spdx name
+	[ -e "$bill" ] || { echo "no history here"; return 77; }
+	for name in $(git grep -hoE '"lib[a-z-]+\.so\.[0-9]+"' HEAD -- src tools perf | tr -d '"' | sort -u); do
+		[ "$name" = libgdrapi.so.2 ] || grep -qw "${name%.so*}" "$bill" || echo "$name is not in the bill of materials"
+	done
+}
+t "the bill of materials names what the library and the tools load" silent materials
+
+# Its directory has one name for each user, so that builds have the same bits: another user cannot end the builds.
+rpm_place() {
+	local d=$tmp/rpm-place
+	have setpriv && [ "$(id -u)" = 0 ] || { echo "needs root and setpriv"; return 77; }
+	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
+	mkdir -p "$d/bin" && chmod 755 "$tmp" && mkdir -m 1777 "$d/shared" &&
+		printf '#!/bin/sh\necho "$3" >>%s\n' "$d/places" >"$d/bin/rpmbuild" && chmod +x "$d/bin/rpmbuild" || return
+	build() { O=$tmp/dist3 VERSION=$version RPM_WORK=$d/shared/work RPM_OUT=$d/out PATH=$d/bin:$PATH packaging/rpm.sh; }
+	build
+	setpriv --reuid 65534 --regid 65534 --clear-groups mkdir -m 777 "$d/shared/work" && build
+	rm -rf "$d/shared/work" && ln -s "$d/out" "$d/shared/work" && build
+	ls -A "$d/shared" && cat "$d/places"
+	sed -i "s#.* $d/shared/work##" "$d/places"
+	head -n 1 "$d/places" | grep -qx '' && [ "$(sort -u "$d/places" | grep -cxE '\.[A-Za-z0-9]{6}')" = 2 ]
+}
+t "make rpm: what another user has put in the place of its directory" rpm_place
+
 # The address: nowhere while PROJECT_URL is empty, then in every place; a release needs it and a
 # tag.
 address() {
