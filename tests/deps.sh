@@ -10,8 +10,10 @@
 set -u
 demo="gcc=cc make=make libc6-dev=stdio.h"
 check="$demo g++=g++ libnuma1=/usr/lib/*/libnuma.so.1 check=check.h"
+# What clang's own package only recommends: libFuzzer, of the same version.
+clang=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
 python="python3=python3 python3-numpy=python:numpy"
-ci="clang=clang git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=cmake mandoc=mandoc
+ci="clang=clang ${clang:+libclang-rt-$clang-dev=/usr/lib/llvm-$clang/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a} git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=cmake mandoc=mandoc
 	shellcheck=shellcheck gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc
 	libc6-dev-arm64-cross=/usr/aarch64-linux-gnu/include/stdio.h qemu-user-static=qemu-aarch64-static
 	qemu-system-x86=qemu-system-x86_64 qemu-system-arm=qemu-system-aarch64 gcc-12=gcc-12 cpio=cpio lz4=lz4
