@@ -393,6 +393,23 @@ scripts_and_kernel() {
 }
 t "the packages' scripts unload gdrdrv where it is free, and never once it has pinned by callback" silent scripts_and_kernel
 
+# ---- SECURITY.md ----
+
+# Each test that its table names has the case; each ioctl and control of rm is in its list.
+security_page() {
+	local part n
+	while read -r part; do
+		[ -e "${part%% *}" ] || echo "there is no ${part%% *}"
+		grep -oE '"[^"]+"' <<<"$part" | while read -r n; do
+			grep -qF -- "$(tr -d '"' <<<"$n")" "${part%% *}" || echo "${part%% *} has no case $n"
+		done
+	done < <(sed -n '/^| claim/,/^$/s/^| [^|]* | \(`.*\) |$/\1/p' SECURITY.md | tr ',' '\n' | grep '`' | tr -d '`' | sed 's/^ *//')
+	for n in $(grep -oE '\bRM_IOC\((0x)?[0-9a-f]+|RM_(CONTROL_[A-Z0-9_]+|EXPORT_NUMBER)[[:space:]]+(0x)?[0-9a-f]+' src/abi/rm.h | sed 's/.*[( \t]//'); do
+		grep -qw -- "$n" SECURITY.md || echo "rm's call $n is not in SECURITY.md"
+	done
+}
+t "SECURITY.md: each test that it names is there, and each call of rm is named" silent security_page
+
 no_mknod() { ! grep -rnE '\b(mknod|chkconfig|/etc/init\.d)\b' packaging --exclude-dir=man; }
 t "nothing runs mknod or an init script" no_mknod
 
