@@ -186,7 +186,7 @@ help:
 	@echo '  make dist             the source tarball and its checksum, of the last commit'
 	@echo 'Test'
 	@echo "  make check            the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
-	@echo '  make check-ci         what a CI run adds: other builds, the driver, packages (25 minutes)'
+	@echo '  make check-ci         what a CI run adds: other builds, the driver, packages (30 minutes)'
 	@echo '  make check-full       all the rest (hours)'
 	@echo '  make check-kernel     the driver in an emulated machine, its quick tier'
 	@echo '  make check-packages   builds, installs and removes them in a root of its own (as root)'

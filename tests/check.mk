@@ -3,7 +3,7 @@
 # result below $(RESULTS); tests/report adds them up.
 #
 #   check        the command of the README: three minutes on two cores
-#   check-ci     what a CI run adds: 25 minutes
+#   check-ci     what a CI run adds: 30 minutes
 #   check-full   all the rest; check-ci's part is in it
 # TESTS='PATTERN...' runs the tests whose name (below) has one of these.
 
