@@ -167,7 +167,7 @@ help:
 	@echo '  make lib tools        one of the two; make alone builds both, into $$(O) (default: build)'
 	@echo '  make demo             copybw and copylat: on the GPU if one is usable, else on the stand-in'
 	@echo '  make examples         the programs of examples/, into $$(O)/examples'
-	@echo '  make driver           the kernel driver: KDIR= SOURCE=p2p|dmabuf|both NVIDIA_SRC='
+	@echo '  make driver           the kernel driver: KDIR= NVIDIA_SRC='
 	@echo '                        FLAVOR=open|proprietary'
 	@echo '  make clean            removes $$(O)'
 	@echo 'Install'

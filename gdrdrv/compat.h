@@ -112,39 +112,6 @@ static inline void gdrdrv_mapping_init(struct address_space *mapping)
 #define GDRDRV_VM_OPS_MAY_SPLIT split
 #endif
 
-#ifdef GDRDRV_SOURCE_DMABUF
-#include <linux/iommu.h>
-
-#ifndef CONFIG_DMA_SHARED_BUFFER
-#error "this kernel is built without CONFIG_DMA_SHARED_BUFFER: SOURCE=dmabuf and both need it"
-#endif
-
-/* The exporter's notice. Under its newer name it also means that the buffer is withdrawn. */
-#ifdef HAVE_DMABUF_INVALIDATE_MAPPINGS
-#define GDRDRV_DMABUF_NOTIFY invalidate_mappings
-#else
-#define GDRDRV_DMABUF_NOTIFY move_notify
-#endif
-
-/*
- * The expansion of MODULE_IMPORT_NS(), whose argument is a string only from 6.13 on. Harmless where
- * the symbols are in no namespace yet.
- */
-#define GDRDRV_IMPORT_NS(name) MODULE_INFO(import_ns, name)
-
-/* Returns 0 if @iova is no IOVA of the device's domain, or the domain does not translate. */
-static inline phys_addr_t gdrdrv_iova_to_phys(struct device *dev, dma_addr_t iova)
-{
-#ifdef CONFIG_IOMMU_API
-	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
-
-	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
-		return iommu_iova_to_phys(domain, iova);
-#endif
-	return 0;
-}
-#endif
-
 /* Cycles of get_cycles() per millisecond; 0 if unknown. */
 static inline u32 gdrdrv_cycles_khz(void)
 {

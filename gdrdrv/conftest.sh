@@ -62,18 +62,8 @@ check INVALIDATE_LOCK "$@" <<'C'
 #include <linux/fs.h>
 struct rw_semaphore *t(struct address_space *m) { return &m->invalidate_lock; }
 C
-# dma-buf, if the build uses it
-case " $* " in *" -DGDRDRV_SOURCE_DMABUF "*)
-check DMABUF_INVALIDATE_MAPPINGS "$@" <<'C'
-#include <linux/dma-buf.h>
-static void n(struct dma_buf_attachment *a) { }
-const struct dma_buf_attach_ops t = { .invalidate_mappings = n };
-C
-;;
-esac
 
-# nv-p2p.h, if the build has one
-case " $* " in *" -DGDRDRV_SOURCE_P2P "*)
+# nv-p2p.h
 check P2P_PERSISTENT_API "$@" <<'C'
 #include <linux/mm.h>
 #include <nv-p2p.h>
@@ -99,7 +89,5 @@ check P2P_TABLE_FLAGS "$@" <<'C'
 #include <nv-p2p.h>
 int t(struct nvidia_p2p_page_table *p) { return !!(p->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE); }
 C
-;;
-esac
 
 echo "#endif"

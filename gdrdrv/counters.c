@@ -5,7 +5,7 @@
 #include "gdrdrv.h"
 
 struct gdrdrv_stats gdrdrv_stats;
-atomic_t gdrdrv_source_pins;
+atomic_t gdrdrv_p2p_pins;
 atomic_t gdrdrv_kept;
 
 int gdrdrv_dbg_enabled;

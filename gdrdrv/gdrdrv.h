@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Internal interfaces: the objects, the lock that guards each field, the operations of a page
- * source.
+ * Internal interfaces: the objects, the lock that guards each field.
  *
  * Only p2p.c includes nv-p2p.h, and only compat.h tests the kernel's version.
  *
@@ -13,8 +12,6 @@
  *	p2p_key_lock			p2p.c, around get and put; not in the free callback; nothing
  *					of gdrdrv is allocated under it
  *	the GPU driver's own locks	held by the GPU driver around get, put and the free callback
- *	dma_resv of a buffer		taken by dmabuf.c, held by an exporter around its notice;
- *					the GPU driver's locks of map and unmap nest inside
  *	i_mmap_rwsem			taken by the kernel inside a zap
  *	gdrdrv_mr.lock			one region; two are never held together
  *	memtype_lock			memtype.c, for one piece of a BAR; not with gdrdrv_mr.lock
@@ -68,67 +65,26 @@ struct gdrdrv_file {
 	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
 };
 
-/* A physically contiguous run of a region; sources describe regions in these alone. */
+/* A physically contiguous run of a region; p2p.c describes regions in these alone. */
 struct gdrdrv_range {
 	u64 off; /* bytes from the start of the region */
 	u64 len;
 	phys_addr_t start;
 };
 
-/* How a caller names memory. One source serves each kind; gdrdrv_source_for() returns it. */
-enum gdrdrv_by {
-	GDRDRV_BY_ADDRESS, /* an address in a GPU context of the calling process */
-	GDRDRV_BY_DMABUF, /* a dma-buf that the GPU driver exported */
-};
-
-/* A caller's request. gdrdrv_mr_pin() rounds va and size to the source's unit before ->pin. */
+/* A caller's request. gdrdrv_mr_pin() rounds va and size to whole pages of the pin. */
 struct gdrdrv_pin_req {
-	enum gdrdrv_by by;
-	bool persistent; /* preferred; the source may fall back to a callback pin */
 	u64 va;
 	u64 size;
-	/* GDRDRV_BY_ADDRESS */
 	u32 flags; /* GDRDRV_PIN_FLAG_* */
-	/* GDRDRV_BY_DMABUF; va is only a label for GET_INFO and is never dereferenced */
-	int fd;
-	u64 offset; /* in the buffer, a multiple of the page size */
-	u32 pci_domain;
-	u8 pci_bus;
-	u8 pci_devfn;
 };
 
-/*
- * A source of pages. The rest of the driver uses a source through this table only; source.c lists
- * the sources that are built in.
- *
- * Context: every operation may sleep and is called without any lock of gdrdrv. If mr->any_context
- * is set, ->release runs exactly once per successful ->pin, in any process, whether or not the
- * region was revoked. Otherwise ->release runs at most once, in the owner's process, possibly
- * during or after gdrdrv_mr_revoke().
- */
-struct gdrdrv_source_ops {
-	const char *name;
-	enum gdrdrv_by by;
-	u32 unit; /* bytes, a power of two, at least a page; requests are rounded out to it */
-	bool has_persistent; /* can keep freed memory allocated until ->release */
-	bool has_callback; /* can have the free of the memory revoke the region */
-	bool has_force_pcie; /* supports GDRDRV_PIN_FLAG_FORCE_PCIE */
-	/* Pins and sets mr->any_context. A source that may revoke the region takes a reference. */
-	int (*pin)(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
-	/*
-	 * Writes up to @max of the runs that cover the region, and returns the number of all runs.
-	 * Also sets mr->page_size and mr->cpu_cacheable. -EINVAL once revoked.
-	 */
-	int (*ranges)(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
-	void (*release)(struct gdrdrv_mr *mr);
-};
-
-/* A pinned region. References: the table, each VMA, a source that may still revoke the region. */
+/* A pinned region. References: the table, each VMA, a callback that may still come. */
 struct gdrdrv_mr {
 	struct kref ref;
 	struct mutex lock; /* the fields that say "lock"; also held to make page-table entries */
 	struct gdrdrv_file *file; /* a reference, written once under lock; NULL: not published */
-	bool revoked; /* lock to write; the source takes the pages back: no new entries */
+	bool revoked; /* lock to write; the GPU driver takes the pages back: no new entries */
 	struct completion zapped; /* revoked, and all entries are removed */
 	bool retired; /* lock; unpinned, or its descriptor is closed */
 	bool in_nr_revoked; /* lock; counted in file->nr_revoked */
@@ -149,10 +105,8 @@ struct gdrdrv_mr {
 	u32 nr_ranges;
 	struct gdrdrv_range *ranges;
 	bool cpu_cacheable;
-	bool read_only; /* writable mappings are refused */
-	bool any_context; /* ->release may run in any process */
-	const struct gdrdrv_source_ops *src; /* set before ->pin */
-	void *src_data; /* the source's; freed with the region, also if ->pin fails */
+	bool any_context; /* gdrdrv_p2p_release() may run in any process */
+	struct gdrdrv_p2p_pin *pin; /* p2p.c's; freed with the region, also if the pin fails */
 
 	u64 wc_pages; /* memtype_lock; so many pages, from the first on, are reserved */
 	bool wc_reserved; /* all pages were reserved; constant once published */
@@ -162,7 +116,6 @@ struct gdrdrv_mr {
 struct gdrdrv_stats {
 	atomic64_t pins;
 	atomic64_t pins_persistent;
-	atomic64_t pins_dmabuf;
 	atomic64_t revokes;
 	atomic64_t orphans;
 	atomic64_t faults;
@@ -173,7 +126,7 @@ struct gdrdrv_stats {
 
 /* counters.c */
 extern struct gdrdrv_stats gdrdrv_stats;
-extern atomic_t gdrdrv_source_pins; /* nv_get_pages_refcount in /proc */
+extern atomic_t gdrdrv_p2p_pins; /* nv_get_pages_refcount in /proc */
 extern atomic_t gdrdrv_kept; /* 1: a callback pin was made, so the module stays until the reboot */
 extern int gdrdrv_dbg_enabled;
 extern int gdrdrv_info_enabled;
@@ -190,18 +143,11 @@ int gdrdrv_user_count(kuid_t uid, int pins);
 int gdrdrv_node_init(const struct file_operations *fops);
 void gdrdrv_node_exit(void);
 
-/* source.c */
-const struct gdrdrv_source_ops *gdrdrv_source_for(enum gdrdrv_by by);
-const struct gdrdrv_source_ops *gdrdrv_source_first(void);
-bool gdrdrv_source_is_persistent(const struct gdrdrv_source_ops *src);
-const char *gdrdrv_source_names(void);
-
 /* ioctl.c */
 long gdrdrv_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* mr.c */
-int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
-		  const struct gdrdrv_pin_req *user_req, u64 *handle);
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle);
 int gdrdrv_mr_unpin(struct gdrdrv_file *file, u64 handle);
 void gdrdrv_mr_close_all(struct gdrdrv_file *file);
 struct gdrdrv_mr *gdrdrv_mr_get(struct gdrdrv_file *file, u64 handle);
@@ -242,15 +188,18 @@ int gdrdrv_populate(struct gdrdrv_mr *mr);
 int gdrdrv_proc_init(void);
 void gdrdrv_proc_exit(void);
 
-/* p2p.c */
-#ifdef GDRDRV_SOURCE_P2P
-extern const struct gdrdrv_source_ops gdrdrv_p2p;
-#endif
-
-/* dmabuf.c */
-#ifdef GDRDRV_SOURCE_DMABUF
-extern const struct gdrdrv_source_ops gdrdrv_dmabuf;
-#endif
+/*
+ * p2p.c: called without any lock of gdrdrv; each may sleep. If mr->any_context is set, the release
+ * runs exactly once per successful pin, in any process, whether or not the region was revoked.
+ * Otherwise it runs at most once, in the owner's process, possibly during or after
+ * gdrdrv_mr_revoke(). gdrdrv_p2p_ranges() writes up to @max of the runs that cover the region and
+ * returns the number of all; -EINVAL once revoked.
+ */
+bool gdrdrv_p2p_is_persistent(void);
+bool gdrdrv_p2p_can_force_pcie(void);
+int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
+int gdrdrv_p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
+void gdrdrv_p2p_release(struct gdrdrv_mr *mr);
 
 #define gdrdrv_dbg(fmt, ...)                         \
 	do {                                         \

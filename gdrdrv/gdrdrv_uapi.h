@@ -16,14 +16,8 @@
 #define GDRDRV_VERSION_MINOR 6
 #define GDRDRV_VERSION	     ((GDRDRV_VERSION_MAJOR << 16) | GDRDRV_VERSION_MINOR)
 
-/*
- * The oldest library level that this driver serves. A driver that pins by dma-buf alone cannot
- * serve a library that uses only PIN_BUFFER and PIN_BUFFER_V2. GET_VERSION therefore reports a
- * higher level, so that gdr_open() of such a library fails once, instead of every pin. A library
- * that supports GDRDRV_ATTR_SOURCES queries that and ignores this level.
- */
+/* The oldest library level that this driver serves. */
 #define GDRDRV_MINIMUM_API_VERSION (2 << 16)
-#define GDRDRV_DMABUF_API_VERSION  ((2 << 16) | 7)
 
 /* A region is pinned in units of this many bytes, whatever the GPU's own page size. */
 #define GDRDRV_PIN_SIZE 0x10000UL
@@ -37,11 +31,6 @@
 /* Attributes of GET_ATTR. */
 #define GDRDRV_ATTR_USE_PERSISTENT_MAPPING	1
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
-#define GDRDRV_ATTR_SOURCES			16 /* GDRDRV_SOURCES_*; earlier drivers: EINVAL */
-
-/* Bits of GDRDRV_ATTR_SOURCES: the pin calls that work. */
-#define GDRDRV_SOURCES_ADDRESS 1U /* PIN_BUFFER, PIN_BUFFER_V2 */
-#define GDRDRV_SOURCES_DMABUF  2U /* PIN_DMABUF */
 
 /* Mapping types of GET_INFO_V2 and REQ_MAPPING_TYPE (there 0 asks for the default). */
 #define GDRDRV_MAPPING_TYPE_NONE    0
@@ -110,25 +99,6 @@ struct gdrdrv_ioc_req_mapping_type {
 };
 
 /*
- * Pins part of a dma-buf that the GPU driver exported, until UNPIN_BUFFER. The memory stays
- * allocated until then, also after its free. Offset, size and addr are multiples of the host's page
- * size.
- */
-struct gdrdrv_ioc_pin_dmabuf {
-	__s32 fd; /* may be closed after the call; if it is read-only, so are mappings */
-	__u32 flags; /* 0 */
-	__u64 offset; /* in the buffer, of the first byte pinned */
-	__u64 size; /* not 0 */
-	__u64 addr; /* GET_INFO returns it as va; a label, never dereferenced */
-	__u32 pci_domain; /* of the GPU that holds the memory */
-	__u8 pci_bus;
-	__u8 pci_device; /* 0 to 31 */
-	__u8 pci_function; /* 0 to 7 */
-	__u8 pad; /* 0 */
-	__u64 handle; /* out */
-};
-
-/*
  * Makes all page-table entries of the region's mapping. Without the call first accesses make them,
  * by one fault per 2 MiB. EINVAL if the region is not mapped, is revoked, or if a page cannot have
  * an entry (userfaultfd).
@@ -145,8 +115,8 @@ struct gdrdrv_ioc_get_version {
 /*
  * Several numbers encode the size of a pointer instead of that of the structure. The interface is
  * frozen so, and they are written with a 64-bit integer in its place; 32-bit programs are not
- * served. Numbers from 16 to 254 are extensions of this driver. Earlier drivers, and builds without
- * the source that a number needs, return ENOTTY.
+ * served. Numbers from 17 to 254 are extensions of this driver; earlier drivers return ENOTTY. Number
+ * 16 and attribute 16 had a meaning once and get no other.
  */
 #define GDRDRV_IOC_MAGIC	    0xDA
 #define GDRDRV_IOC_PIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)
@@ -157,7 +127,6 @@ struct gdrdrv_ioc_get_version {
 #define GDRDRV_IOC_GET_ATTR	    _IOWR(GDRDRV_IOC_MAGIC, 6, __u64)
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(GDRDRV_IOC_MAGIC, 7, struct gdrdrv_ioc_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(GDRDRV_IOC_MAGIC, 8, __u64)
-#define GDRDRV_IOC_PIN_DMABUF	    _IOWR(GDRDRV_IOC_MAGIC, 16, struct gdrdrv_ioc_pin_dmabuf)
 #define GDRDRV_IOC_POPULATE	    _IOWR(GDRDRV_IOC_MAGIC, 17, struct gdrdrv_ioc_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(GDRDRV_IOC_MAGIC, 255, __u64)
 

@@ -3,7 +3,7 @@
  * The ioctl table. gdrdrv_ioctl() copies the argument in once, runs the call, and copies it out
  * once.
  *
- * Knows neither sources nor mappings.
+ * Knows no mappings.
  */
 #include <linux/uaccess.h>
 
@@ -18,29 +18,9 @@ union gdrdrv_ioc_arg {
 	struct gdrdrv_ioc_get_attr attr;
 	struct gdrdrv_ioc_pin_buffer_v2 pin_v2;
 	struct gdrdrv_ioc_req_mapping_type req_type;
-	struct gdrdrv_ioc_pin_dmabuf pin_dmabuf;
 	struct gdrdrv_ioc_populate populate;
 	struct gdrdrv_ioc_get_version version;
 };
-
-/* A forced pin is persistent, so it needs persistent pins to be enabled by the administrator. */
-static bool gdrdrv_ioc_may_force(const struct gdrdrv_source_ops *src)
-{
-	return src->has_force_pcie && gdrdrv_source_is_persistent(src);
-}
-
-/* -EOPNOTSUPP: no source for this kind of name is built in. */
-static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *req, u64 *handle)
-{
-	const struct gdrdrv_source_ops *src = gdrdrv_source_for(req->by);
-
-	if (!src)
-		return -EOPNOTSUPP;
-	if (req->flags && !gdrdrv_ioc_may_force(src))
-		return -EINVAL;
-	req->persistent = gdrdrv_source_is_persistent(src);
-	return gdrdrv_mr_pin(file, src, req, handle);
-}
 
 /*
  * P2P tokens are refused. A token names a context of any process and is a small number that can be
@@ -49,50 +29,26 @@ static int gdrdrv_ioc_pin_by(struct gdrdrv_file *file, struct gdrdrv_pin_req *re
 static int gdrdrv_ioc_pin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_pin_req req = {
-		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin.addr,
 		.size = arg->pin.size,
 	};
 
 	if (arg->pin.p2p_token || arg->pin.va_space)
 		return -EINVAL;
-	return gdrdrv_ioc_pin_by(file, &req, &arg->pin.handle);
+	return gdrdrv_mr_pin(file, &req, &arg->pin.handle);
 }
 
 static int gdrdrv_ioc_pin_v2(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	struct gdrdrv_pin_req req = {
-		.by = GDRDRV_BY_ADDRESS,
 		.va = arg->pin_v2.addr,
 		.size = arg->pin_v2.size,
 		.flags = arg->pin_v2.flags,
 	};
 
-	if (req.flags & ~GDRDRV_PIN_FLAG_FORCE_PCIE)
+	if (req.flags & ~GDRDRV_PIN_FLAG_FORCE_PCIE || (req.flags && !gdrdrv_p2p_can_force_pcie()))
 		return -EINVAL;
-	return gdrdrv_ioc_pin_by(file, &req, &arg->pin_v2.handle);
-}
-
-static int gdrdrv_ioc_pin_dmabuf(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
-{
-	struct gdrdrv_ioc_pin_dmabuf *want = &arg->pin_dmabuf;
-	struct gdrdrv_pin_req req = {
-		.by = GDRDRV_BY_DMABUF,
-		.va = want->addr,
-		.size = want->size,
-		.fd = want->fd,
-		.offset = want->offset,
-		.pci_domain = want->pci_domain,
-		.pci_bus = want->pci_bus,
-		.pci_devfn = want->pci_device << 3 | want->pci_function,
-	};
-
-	if (!gdrdrv_source_for(GDRDRV_BY_DMABUF))
-		return -ENOTTY;
-	if (want->flags || want->pad || want->pci_device > 31 || want->pci_function > 7 ||
-	    !PAGE_ALIGNED(want->addr | want->offset | want->size))
-		return -EINVAL;
-	return gdrdrv_ioc_pin_by(file, &req, &want->handle);
+	return gdrdrv_mr_pin(file, &req, &arg->pin_v2.handle);
 }
 
 static int gdrdrv_ioc_unpin(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
@@ -151,15 +107,10 @@ static int gdrdrv_ioc_get_attr(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 {
 	switch (arg->attr.attr) {
 	case GDRDRV_ATTR_USE_PERSISTENT_MAPPING:
-		arg->attr.val = gdrdrv_source_is_persistent(gdrdrv_source_first());
+		arg->attr.val = gdrdrv_p2p_is_persistent();
 		return 0;
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
-		arg->attr.val = gdrdrv_ioc_may_force(gdrdrv_source_first());
-		return 0;
-	case GDRDRV_ATTR_SOURCES:
-		arg->attr.val =
-			(gdrdrv_source_for(GDRDRV_BY_ADDRESS) ? GDRDRV_SOURCES_ADDRESS : 0) |
-			(gdrdrv_source_for(GDRDRV_BY_DMABUF) ? GDRDRV_SOURCES_DMABUF : 0);
+		arg->attr.val = gdrdrv_p2p_can_force_pcie();
 		return 0;
 	default:
 		return -EINVAL;
@@ -202,9 +153,7 @@ static int gdrdrv_ioc_populate(struct gdrdrv_file *file, union gdrdrv_ioc_arg *a
 static int gdrdrv_ioc_get_version(struct gdrdrv_file *file, union gdrdrv_ioc_arg *arg)
 {
 	arg->version.gdrdrv_version = GDRDRV_VERSION;
-	arg->version.minimum_gdr_api_version = gdrdrv_source_for(GDRDRV_BY_ADDRESS)
-						       ? GDRDRV_MINIMUM_API_VERSION
-						       : GDRDRV_DMABUF_API_VERSION;
+	arg->version.minimum_gdr_api_version = GDRDRV_MINIMUM_API_VERSION;
 	return 0;
 }
 
@@ -236,7 +185,6 @@ static const struct gdrdrv_ioc gdrdrv_iocs[] = {
 	GDRDRV_IOC(GDRDRV_IOC_GET_ATTR, attr, gdrdrv_ioc_get_attr, 0),
 	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_BUFFER_V2, pin_v2, gdrdrv_ioc_pin_v2),
 	GDRDRV_IOC(GDRDRV_IOC_REQ_MAPPING_TYPE, req_type, gdrdrv_ioc_req_mapping_type, 0),
-	GDRDRV_IOC_PIN(GDRDRV_IOC_PIN_DMABUF, pin_dmabuf, gdrdrv_ioc_pin_dmabuf),
 	GDRDRV_IOC(GDRDRV_IOC_POPULATE, populate, gdrdrv_ioc_populate, 0),
 	GDRDRV_IOC(GDRDRV_IOC_GET_VERSION, version, gdrdrv_ioc_get_version, 0),
 };

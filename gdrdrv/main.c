@@ -67,9 +67,9 @@ static int __init gdrdrv_init(void)
 		gdrdrv_proc_exit();
 		return ret;
 	}
-	pr_info("version %d.%d for the %s GPU driver, pages from %s, persistent mapping %s\n",
-		GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR, GDRDRV_FLAVOR, gdrdrv_source_names(),
-		gdrdrv_source_is_persistent(gdrdrv_source_first()) ? "on" : "off");
+	pr_info("version %d.%d for the %s GPU driver, persistent mapping %s\n",
+		GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR, GDRDRV_FLAVOR,
+		gdrdrv_p2p_is_persistent() ? "on" : "off");
 	return 0;
 }
 
@@ -78,7 +78,7 @@ static void __exit gdrdrv_exit(void)
 {
 	gdrdrv_node_exit();
 	gdrdrv_proc_exit();
-	WARN_ON(atomic_read(&gdrdrv_source_pins));
+	WARN_ON(atomic_read(&gdrdrv_p2p_pins));
 }
 
 module_init(gdrdrv_init);

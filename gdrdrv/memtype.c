@@ -14,7 +14,7 @@
  *
  * On arm64 the entry alone decides: Normal non-cacheable, Normal cacheable or Device.
  *
- * Knows neither sources nor VMAs.
+ * Knows neither where pages come from, nor VMAs.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

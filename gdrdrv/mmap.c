@@ -279,8 +279,6 @@ static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_ar
 		return ERR_PTR(-EINVAL);
 	if (vma->vm_end - vma->vm_start > mr->size)
 		ret = -EINVAL;
-	else if (mr->read_only && (vma->vm_flags & VM_WRITE))
-		ret = -EACCES;
 	else
 		ret = gdrdrv_mmap_attach(mr, vma);
 	if (!ret)
@@ -294,9 +292,8 @@ static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_ar
  * @filp: the node
  * @vma: its page offset is the region's handle
  *
- * Return: 0; -EACCES (not the process that opened the node; or a writable mapping of a dma-buf
- * whose descriptor is read-only), -EPERM (executable), -EINVAL (private, no such handle, longer
- * than the region, or revoked), -EAGAIN (mapped already).
+ * Return: 0; -EACCES (not the process that opened the node), -EPERM (executable), -EINVAL (private, no
+ * such handle, longer than the region, or revoked), -EAGAIN (mapped already).
  */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 {

@@ -4,7 +4,7 @@
  *
  * The pages of a region go back exactly once, through whichever comes first:
  *
- *	the source's free callback		gdrdrv_mr_revoke()
+ *	the GPU driver's free callback		gdrdrv_mr_revoke()
  *	unpin, or release of the descriptor	gdrdrv_mr_retire()
  *
  * Both set a flag under mr->lock, after which no page-table entry can be made, and then remove the
@@ -26,7 +26,7 @@ static void gdrdrv_mr_free(struct kref *ref)
 	struct gdrdrv_mr *mr = container_of(ref, struct gdrdrv_mr, ref);
 
 	/* May run inside the free callback: only frees memory. */
-	kfree(mr->src_data);
+	kfree(mr->pin);
 	if (mr->file)
 		gdrdrv_file_put(mr->file);
 	gdrdrv_user_count(mr->uid, -1);
@@ -75,8 +75,8 @@ static void gdrdrv_mr_zap(struct gdrdrv_mr *mr)
 }
 
 /**
- * gdrdrv_mr_revoke() - end the use of a region whose pages the source takes back
- * @mr: the region; the caller holds the source's reference
+ * gdrdrv_mr_revoke() - end the use of a region whose pages the GPU driver takes back
+ * @mr: the region; the caller holds the callback's reference
  *
  * On return the region has no page-table entry, none can be made, and no memory type is reserved
  * for it. The GPU driver may reuse its range of BAR1 at once.
@@ -136,7 +136,7 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	gdrdrv_mr_zap(mr);
 	gdrdrv_memtype_free(mr);
 	if (may_release)
-		mr->src->release(mr);
+		gdrdrv_p2p_release(mr);
 	gdrdrv_mr_put(mr);
 }
 
@@ -145,13 +145,13 @@ static int gdrdrv_mr_fill_ranges(struct gdrdrv_mr *mr)
 {
 	int n, again;
 
-	n = mr->src->ranges(mr, NULL, 0);
+	n = gdrdrv_p2p_ranges(mr, NULL, 0);
 	if (n < 0)
 		return n;
 	mr->ranges = kvmalloc_array(n, sizeof(*mr->ranges), GFP_KERNEL_ACCOUNT);
 	if (!mr->ranges)
 		return -ENOMEM;
-	again = mr->src->ranges(mr, mr->ranges, n);
+	again = gdrdrv_p2p_ranges(mr, mr->ranges, n);
 	if (again < 0)
 		return again;
 	if (WARN_ON_ONCE(again != n))
@@ -228,19 +228,19 @@ unlock:
 	return ret;
 }
 
-/* Rounds the request out to whole units of the source; @unit is a power of two. */
-static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
-				struct gdrdrv_pin_req *out)
+/* Rounds the request out to whole units of a pin. */
+static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, struct gdrdrv_pin_req *out)
 {
 	u64 end;
 
 	*out = *req;
 	if (!req->size)
 		return -EINVAL;
-	if (check_add_overflow(req->va, req->size, &end) || check_add_overflow(end, unit - 1, &end))
+	if (check_add_overflow(req->va, req->size, &end) ||
+	    check_add_overflow(end, GDRDRV_PIN_SIZE - 1, &end))
 		return -EOVERFLOW;
-	out->va = round_down(req->va, unit);
-	out->size = round_down(end, unit) - out->va;
+	out->va = round_down(req->va, GDRDRV_PIN_SIZE);
+	out->size = round_down(end, GDRDRV_PIN_SIZE) - out->va;
 	if (out->size >> PAGE_SHIFT > GDRDRV_HANDLE_MAX)
 		return -EOVERFLOW;
 	return 0;
@@ -249,7 +249,6 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
 /**
  * gdrdrv_mr_pin() - pin a range of GPU memory
  * @file: the owner's descriptor
- * @src: the source that serves @user_req->by
  * @user_req: the request; any address and size
  * @handle: set on success
  *
@@ -257,15 +256,14 @@ static int gdrdrv_pin_req_round(const struct gdrdrv_pin_req *req, u64 unit,
  * (out of memory or BAR space, or as many pins as the user may have), -EINTR (killed), or the GPU
  * driver's error.
  */
-int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
-		  const struct gdrdrv_pin_req *user_req, u64 *handle)
+int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_pin_req *user_req, u64 *handle)
 {
 	struct gdrdrv_pin_req req;
 	struct gdrdrv_mr *mr;
 	u64 cycles;
 	int ret;
 
-	ret = gdrdrv_pin_req_round(user_req, src->unit, &req);
+	ret = gdrdrv_pin_req_round(user_req, &req);
 	if (ret)
 		return ret;
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL_ACCOUNT);
@@ -282,17 +280,16 @@ int gdrdrv_mr_pin(struct gdrdrv_file *file, const struct gdrdrv_source_ops *src,
 	init_completion(&mr->zapped);
 	mr->va = req.va;
 	mr->size = req.size;
-	mr->src = src;
 
 	cycles = get_cycles();
-	ret = src->pin(mr, &req);
+	ret = gdrdrv_p2p_pin(mr, &req);
 	if (ret) {
 		/* ENOTSUPP (524) is internal to the kernel; programs do not know it. */
 		if (ret == -ENOTSUPP)
 			ret = -EOPNOTSUPP;
 		/* Other errors come from a program's arguments or from lack of space. */
 		if (ret == -EIO || ret == -EBUSY)
-			pr_err_ratelimited("%s refused %llu bytes to process %d: %d\n", src->name,
+			pr_err_ratelimited("nvidia-p2p refused %llu bytes to process %d: %d\n",
 					   req.size, current->tgid, ret);
 		gdrdrv_mr_put(mr);
 		goto out;

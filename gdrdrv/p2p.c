@@ -51,14 +51,14 @@ static DECLARE_RWSEM(p2p_key_lock);
 
 /*
  * Callback pins by number. An entry owns a reference to its region and one count of
- * gdrdrv_source_pins; removing the entry passes both to the remover. Numbers are not reused: the
+ * gdrdrv_p2p_pins; removing the entry passes both to the remover. Numbers are not reused: the
  * module is never reloaded after a callback pin, see p2p_keep_module().
  */
 static DEFINE_XARRAY_FLAGS(p2p_pins, XA_FLAGS_ACCOUNT);
 static atomic_long_t p2p_last_number;
 
-/* Constant once pinned, except what @table points to: see p2p_ranges(). */
-struct p2p_pin {
+/* Constant once pinned, except what @table points to: see gdrdrv_p2p_ranges(). */
+struct gdrdrv_p2p_pin {
 	struct gdrdrv_mr *mr;
 	struct nvidia_p2p_page_table *table;
 	unsigned long number; /* key in p2p_pins; 0: persistent */
@@ -76,15 +76,31 @@ static DEFINE_MUTEX(p2p_large_lock);
 #define P2P_HAS_FORCE_PCIE \
 	(__is_defined(HAVE_P2P_PERSISTENT_API) && __is_defined(HAVE_P2P_FORCE_BAR1))
 
-/* Drops what a removed entry owned. */
-static void p2p_drop(const struct p2p_pin *pin)
+static int gdrdrv_use_persistent_mapping = 1;
+module_param_named(use_persistent_mapping, gdrdrv_use_persistent_mapping, int, 0444);
+MODULE_PARM_DESC(use_persistent_mapping,
+		 "pin persistently where the GPU driver can (default 1); 0: free callbacks");
+
+bool gdrdrv_p2p_is_persistent(void)
 {
-	atomic_dec(&gdrdrv_source_pins);
+	return P2P_HAS_PERSISTENT && gdrdrv_use_persistent_mapping;
+}
+
+/* A forced pin is persistent, so it needs persistent pins to be enabled by the administrator. */
+bool gdrdrv_p2p_can_force_pcie(void)
+{
+	return P2P_HAS_FORCE_PCIE && gdrdrv_p2p_is_persistent();
+}
+
+/* Drops what a removed entry owned. */
+static void p2p_drop(const struct gdrdrv_p2p_pin *pin)
+{
+	atomic_dec(&gdrdrv_p2p_pins);
 	gdrdrv_mr_put(pin->mr);
 }
 
 /* Removes the entry. False: the callback has removed it already. */
-static bool p2p_remove(const struct p2p_pin *pin)
+static bool p2p_remove(const struct gdrdrv_p2p_pin *pin)
 {
 	if (!xa_erase(&p2p_pins, pin->number))
 		return false;
@@ -109,17 +125,17 @@ static void p2p_keep_module(void)
  */
 static void p2p_callback(void *number)
 {
-	const struct p2p_pin *pin = xa_erase(&p2p_pins, (unsigned long)number);
+	const struct gdrdrv_p2p_pin *pin = xa_erase(&p2p_pins, (unsigned long)number);
 
 	if (!pin)
 		return;
 	gdrdrv_mr_revoke(pin->mr);
-	/* p2p_ranges() reads the table only under mr->lock and only before the revocation. */
+	/* gdrdrv_p2p_ranges() reads the table only under mr->lock and only before the revocation. */
 	nvidia_p2p_free_page_table(pin->table);
 	p2p_drop(pin);
 }
 
-static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
+static int p2p_get_persistent(struct gdrdrv_p2p_pin *pin, const struct gdrdrv_pin_req *req)
 {
 	int ret = -EOPNOTSUPP;
 
@@ -137,7 +153,7 @@ static int p2p_get_persistent(struct p2p_pin *pin, const struct gdrdrv_pin_req *
 	return ret;
 }
 
-static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *req)
+static int p2p_get_callback(struct gdrdrv_p2p_pin *pin, const struct gdrdrv_pin_req *req)
 {
 	int ret;
 
@@ -147,7 +163,7 @@ static int p2p_get_callback(struct p2p_pin *pin, const struct gdrdrv_pin_req *re
 		return ret;
 	/* Before the get: the callback may come before the get returns. */
 	kref_get(&pin->mr->ref);
-	atomic_inc(&gdrdrv_source_pins);
+	atomic_inc(&gdrdrv_p2p_pins);
 	ret = down_read_killable(&p2p_key_lock);
 	if (!ret) {
 		ret = nvidia_p2p_get_pages(0, 0, req->va, req->size, &pin->table, p2p_callback,
@@ -196,10 +212,10 @@ static bool p2p_is_too_large(u64 size)
 	return size > READ_ONCE(largest);
 }
 
-static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
+int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
 	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE, large = req->size >= SZ_16M;
-	struct p2p_pin *pin;
+	struct gdrdrv_p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
 
 	if (p2p_is_too_large(req->size))
@@ -208,11 +224,11 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	if (!pin)
 		return -ENOMEM;
 	pin->mr = mr;
-	mr->src_data = pin;
+	mr->pin = pin;
 
 	if (large && mutex_lock_killable(&p2p_large_lock))
 		return -EINTR;
-	if (P2P_HAS_PERSISTENT && (force || req->persistent)) {
+	if (force || gdrdrv_p2p_is_persistent()) {
 		ret = down_read_killable(&p2p_key_lock);
 		if (!ret) {
 			ret = p2p_get_persistent(pin, req);
@@ -230,7 +246,7 @@ static int p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		mutex_unlock(&p2p_large_lock);
 	if (!ret && !pin->number) {
 		mr->any_context = true;
-		atomic_inc(&gdrdrv_source_pins);
+		atomic_inc(&gdrdrv_p2p_pins);
 		atomic64_inc(&gdrdrv_stats.pins_persistent);
 	}
 	return ret;
@@ -298,9 +314,9 @@ static int p2p_table_runs(const struct gdrdrv_mr *mr, const struct nvidia_p2p_pa
  * The callback frees the table of its pin, after it has revoked the region under mr->lock. So the
  * table is read under that lock, and only while the region is not revoked.
  */
-static int p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
+int gdrdrv_p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max)
 {
-	struct p2p_pin *pin = mr->src_data;
+	struct gdrdrv_p2p_pin *pin = mr->pin;
 	int ret = -EINVAL;
 
 	mutex_lock(&mr->lock);
@@ -331,7 +347,7 @@ unlock:
 /* A failed put leaves the entry in p2p_pins: the callback may still come with its number. */
 static int p2p_put_callback(struct gdrdrv_mr *mr)
 {
-	struct p2p_pin *pin = mr->src_data;
+	struct gdrdrv_p2p_pin *pin = mr->pin;
 	int ret = 0;
 
 	/*
@@ -359,9 +375,9 @@ static int p2p_put_callback(struct gdrdrv_mr *mr)
 
 static int p2p_put_persistent(struct gdrdrv_mr *mr)
 {
-	struct p2p_pin *pin = mr->src_data;
+	struct gdrdrv_p2p_pin *pin = mr->pin;
 
-	atomic_dec(&gdrdrv_source_pins);
+	atomic_dec(&gdrdrv_p2p_pins);
 #ifdef HAVE_P2P_PERSISTENT_API
 	return nvidia_p2p_put_pages_persistent(mr->va, pin->table, 0);
 #else
@@ -369,22 +385,10 @@ static int p2p_put_persistent(struct gdrdrv_mr *mr)
 #endif
 }
 
-static void p2p_release(struct gdrdrv_mr *mr)
+void gdrdrv_p2p_release(struct gdrdrv_mr *mr)
 {
 	int ret = mr->any_context ? p2p_put_persistent(mr) : p2p_put_callback(mr);
 
 	if (ret)
 		pr_err_ratelimited("GPU driver did not take the pages back: %d\n", ret);
 }
-
-const struct gdrdrv_source_ops gdrdrv_p2p = {
-	.name = "nvidia-p2p",
-	.by = GDRDRV_BY_ADDRESS,
-	.unit = GDRDRV_PIN_SIZE,
-	.has_persistent = P2P_HAS_PERSISTENT,
-	.has_callback = true,
-	.has_force_pcie = P2P_HAS_FORCE_PCIE,
-	.pin = p2p_pin,
-	.ranges = p2p_ranges,
-	.release = p2p_release,
-};

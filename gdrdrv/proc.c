@@ -15,8 +15,7 @@ static int gdrdrv_proc_params(struct seq_file *seq, void *unused)
 {
 	seq_printf(seq, "Version: %d.%d\n", GDRDRV_VERSION_MAJOR, GDRDRV_VERSION_MINOR);
 	seq_printf(seq, "Built for NVIDIA driver flavor: %s\n", GDRDRV_FLAVOR);
-	seq_printf(seq, "Use persistent mapping: %s\n",
-		   gdrdrv_source_is_persistent(gdrdrv_source_first()) ? "yes" : "no");
+	seq_printf(seq, "Use persistent mapping: %s\n", gdrdrv_p2p_is_persistent() ? "yes" : "no");
 	seq_printf(seq, "dbg_enabled: %d\n", READ_ONCE(gdrdrv_dbg_enabled));
 	seq_printf(seq, "info_enabled: %d\n", READ_ONCE(gdrdrv_info_enabled));
 	seq_printf(seq, "Kept until the reboot: %s\n", atomic_read(&gdrdrv_kept) ? "yes" : "no");
@@ -25,7 +24,7 @@ static int gdrdrv_proc_params(struct seq_file *seq, void *unused)
 
 static int gdrdrv_proc_refcount(struct seq_file *seq, void *unused)
 {
-	seq_printf(seq, "%d\n", atomic_read(&gdrdrv_source_pins));
+	seq_printf(seq, "%d\n", atomic_read(&gdrdrv_p2p_pins));
 	return 0;
 }
 
@@ -85,7 +84,6 @@ static int gdrdrv_proc_stats(struct seq_file *seq, void *unused)
 #define GDRDRV_STAT(name) seq_printf(seq, #name " %lld\n", atomic64_read(&gdrdrv_stats.name))
 	GDRDRV_STAT(pins);
 	GDRDRV_STAT(pins_persistent);
-	GDRDRV_STAT(pins_dmabuf);
 	GDRDRV_STAT(revokes);
 	GDRDRV_STAT(orphans);
 	GDRDRV_STAT(faults);

@@ -384,16 +384,15 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
  * of its file system, which dma-bufs have since Linux 5.3; not that GPU memory is behind it.
  *
  * @param device  ordinal, in this process, of the memory's GPU; with BARCOPY_MEM_DMABUF also -1:
- *                unknown, which the dmabuf backend accepts and the gdrdrv backend (a driver that
- *                pins by dma-buf) refuses
+ *                unknown
  * @param fd      the caller keeps it, and may close it afterwards
  * @param size    bytes: all of the exported memory; with BARCOPY_MEM_DMABUF a multiple of 64 KiB,
  *                at most the buffer's size
  * @param flags   0 or BARCOPY_MEM_DMABUF
  * @param mem     as in barcopy_mem_alloc()
  * @return 0; EINVAL (g, device, size, flags, NULL; fd, with BARCOPY_MEM_DMABUF also one that is no
- *         dma-buf); ENOTSUP (also: no backend here maps this
- *         dma-buf); ENOMEM; EMFILE; ENFILE; ENODEV; EACCES; EIO.
+ *         dma-buf); ENOTSUP (also: no backend here maps this dma-buf, which only `dmabuf` can);
+ *         ENOMEM; EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 		       barcopy_mem_t *mem);

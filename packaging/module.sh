@@ -2,20 +2,13 @@
 # SPDX-License-Identifier: MIT
 # Builds the module for given kernels and one GPU driver, and makes the Debian package
 # barcopy-module, which replaces barcopy-dkms.
-#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SOURCE=p2p|dmabuf|both]
-#	[SIGN="program..."] packaging/module.sh
-# SOURCE=dmabuf needs no NVIDIA_SRC and works with every GPU driver of the open flavour. SIGN is run
-# with the path of each gdrdrv.ko, to sign it.
+#   KDIR="dir..." NVIDIA_SRC=dir [FLAVOR=open|proprietary] [SIGN="program..."] packaging/module.sh
+# SIGN is run with the path of each gdrdrv.ko, to sign it.
 set -eu
 cd "$(dirname "$0")/.."
 
-: "${KDIR:?is not set: set it to the kernels build directories, /lib/modules/VERSION/build ...}" "${SOURCE:=p2p}"
-if [ "$SOURCE" = dmabuf ]; then
-	for_what="the GPU driver's open flavour, any version,"
-else
-	NVIDIA_SRC=$(realpath "${NVIDIA_SRC:?names the directory with nv-p2p.h}")
-	for_what="one GPU driver"
-fi
+: "${KDIR:?is not set: set it to the kernels build directories, /lib/modules/VERSION/build ...}"
+NVIDIA_SRC=$(realpath "${NVIDIA_SRC:?names the directory with nv-p2p.h}")
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-module.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 out=$O/deb
@@ -38,8 +31,7 @@ cp packaging/debian/copyright "$pkg/usr/share/doc/barcopy-module/"
 kernels=
 for k in $KDIR; do
 	rm -rf "$work/build"
-	make -s -C gdrdrv O="$work/build" KDIR="$k" SOURCE="$SOURCE" NVIDIA_SRC="${NVIDIA_SRC:-}" \
-		FLAVOR="${FLAVOR:-}"
+	make -s -C gdrdrv O="$work/build" KDIR="$k" NVIDIA_SRC="$NVIDIA_SRC" FLAVOR="${FLAVOR:-}"
 	ko=$work/build/gdrdrv.ko
 	strip -g "$ko"
 	# shellcheck disable=SC2086
@@ -63,7 +55,7 @@ Provides: gdrdrv-dkms (= $version)
 Conflicts: barcopy-dkms, gdrdrv-dkms
 Replaces: barcopy-dkms, gdrdrv-dkms
 Description: low-latency CPU access to GPU memory - kernel module
- The gdrdrv module, built for $for_what and these kernels:
+ The gdrdrv module, built for one GPU driver and these kernels:
 $(for k in $kernels; do echo "  $k"; done)
  .
  It has been tested in emulation only. An installed gdrdrv 2.x of NVIDIA serves

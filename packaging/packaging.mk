@@ -15,9 +15,9 @@ dist:
 deb:
 	@$(PACK_ENV) DEB_ARCH='$(DEB_ARCH)' DEB_VERSION='$(DEB_VERSION)' packaging/deb.sh
 
-# The module for given kernels, without DKMS: KDIR= SOURCE= NVIDIA_SRC= FLAVOR= SIGN=
+# The module for given kernels, without DKMS: KDIR= NVIDIA_SRC= FLAVOR= SIGN=
 deb-module:
-	@$(PACK_ENV) KDIR='$(KDIR)' SOURCE='$(SOURCE)' NVIDIA_SRC='$(NVIDIA_SRC)' FLAVOR='$(FLAVOR)' SIGN='$(SIGN)' packaging/module.sh
+	@$(PACK_ENV) KDIR='$(KDIR)' NVIDIA_SRC='$(NVIDIA_SRC)' FLAVOR='$(FLAVOR)' SIGN='$(SIGN)' packaging/module.sh
 
 rpm:
 	@$(PACK_ENV) packaging/rpm.sh

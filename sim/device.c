@@ -36,20 +36,6 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device)
-{
-	int found = -1;
-
-	pthread_mutex_lock(&sim.lock);
-	for (int i = 0; i < (int)(sizeof(sim.gpu) / sizeof(sim.gpu[0])); i++)
-		if (sim_device_ok(i) && (unsigned int)sim.gpu[i].pci_domain == domain &&
-		    (unsigned int)sim.gpu[i].pci_bus == bus &&
-		    (unsigned int)sim.gpu[i].pci_device == device)
-			found = i;
-	pthread_mutex_unlock(&sim.lock);
-	return found;
-}
-
 CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 {
 	char text[32];

@@ -80,15 +80,7 @@ struct gdrsim_piece {
 int gdrsim_pin(unsigned long long addr, size_t size, void (*revoke)(void *arg), void *arg,
 	       struct gdrsim_piece *pieces, unsigned int room, unsigned long *id);
 void gdrsim_unpin(unsigned long id);
-/*
- * The same for a part of a dma-buf of cuMemGetHandleForAddressRange; the pin holds the memory,
- * whatever is freed or closed. -EBADF, -EINVAL.
- */
-int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
-		      unsigned int room, unsigned long *id);
 /* libcuda only: bytes of a GPU's BAR1 that this process has mapped of dma-bufs. */
 unsigned long long gdrsim_dmabuf_bar1(int device);
-/* libcuda only: the GPU at a PCI address (function 0), or -1. */
-int gdrsim_device_at(unsigned int domain, unsigned int bus, unsigned int device);
 
 #endif

@@ -100,26 +100,6 @@ out:
 	return rc;
 }
 
-int gdrsim_pin_dmabuf(int fd, size_t offset, size_t size, struct gdrsim_piece *pieces,
-		      unsigned int room, unsigned long *id)
-{
-	struct pin *pin = calloc(1, sizeof(*pin) + room * sizeof(pin->pieces[0]));
-	int rc;
-
-	if (!pin)
-		return -ENOMEM;
-	pthread_mutex_lock(&sim.lock);
-	rc = sim_dmabuf_pieces(fd, offset, size, pin->pieces, room);
-	if (rc > 0) {
-		pin->n_pieces = (unsigned int)rc;
-		rc = pin_add(pin, pieces, id);
-	}
-	pthread_mutex_unlock(&sim.lock);
-	if (rc <= 0)
-		free(pin);
-	return rc ? rc : -EINVAL;
-}
-
 static void pin_free(struct pin *pin)
 {
 	for (unsigned int i = 0; i < pin->n_pieces; i++)

@@ -84,7 +84,7 @@ def backends(root, readme):
         if found:
             order = re.findall(r"gdri_backend_(\w+)", found[1])
             break
-    named = [(name, *rows[name]) for name in order if name != "gdrdrv_dmabuf"]  # one node, two sources of pages
+    named = [(name, *rows[name]) for name in order]
     return [row for row in named if row[0] == "host"][0], [row for row in named if row[0] != "host"]
 
 

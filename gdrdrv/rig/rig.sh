@@ -65,22 +65,19 @@ build_provider() {
 }
 
 # build_driver OUT GEN NAME MAKE_ARGUMENTS...: builds OUT/mod/gdrdrv-NAME.ko with the header and the
-# symbols of generation GEN, or of "none"
+# symbols of generation GEN
 build_driver() {
-	local out=$1 gen=$2 name=$3 drv=$1/gdrdrv-$3 log=$1/build-$3.log p2p=()
+	local out=$1 gen=$2 name=$3 drv=$1/gdrdrv-$3 log=$1/build-$3.log
 	shift 3
 	mkdir -p "$drv"
 	cp "$SRC"/gdrdrv/*.[ch] "$SRC/gdrdrv/Kbuild" "$SRC"/gdrdrv/*.sh "$drv/"
-	if [ "$gen" != none ]; then
-		build_provider "$out" "$gen" || return 1
-		cp "$out/p2p-$gen"/*.h "$drv/"
-		cp "$out/provider-$gen/Module.symvers" "$drv/provider.symvers"
-		p2p=(GDRDRV_P2P_DIR='$(src)' KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers')
-	fi
+	build_provider "$out" "$gen" || return 1
+	cp "$out/p2p-$gen"/*.h "$drv/"
+	cp "$out/provider-$gen/Module.symvers" "$drv/provider.symvers"
 	if [ -n "$RIG_PLANT" ]; then
 		patch -s -d "$drv" -p2 <"$KERNEL_TESTS/planted/$RIG_PLANT.patch" || return 1
 	fi
-	kbuild "$drv" "${p2p[@]}" GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 "$@" >"$log" 2>&1 ||
+	kbuild "$drv" GDRDRV_P2P_DIR='$(src)' KBUILD_EXTRA_SYMBOLS='$(M)/provider.symvers' GDRDRV_CFLAGS="$RIG_KO_CFLAGS" ${RIG_GCOV:+GDRDRV_GCOV=1} W=1 "$@" >"$log" 2>&1 ||
 		{ cat "$log"; return 1; }
 	! grep -iE 'warning:|error:' "$log" || return 1
 	cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$name.ko"

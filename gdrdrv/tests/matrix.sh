@@ -34,30 +34,18 @@ matrix_rows() {
 	done <"$KERNEL_TESTS/matrix"
 }
 
-# Builds for a row; sets boot, which boots with the arguments that follow.
+# Builds for a row.
 row_build() {
-	local kernel=$1 how=$2 gens=$3 iommu=
+	local kernel=$1 how=$2 gens=$3
 	kernel_prepare "$kernel" || { unavailable "$kernel: its packages cannot be had"; return 1; }
-	boot=(rig_boot)
 	RIG_VARIANT='' RIG_PLANT='' RIG_FLAVOR=open
 	case $how in
 	prop) RIG_VARIANT=prop RIG_FLAVOR=proprietary ;;
-	dmabuf:*) iommu=${how#*:} ;;
 	plant:*)
 		RIG_VARIANT=planted RIG_PLANT=${how#*:}
-		[[ $RIG_PLANT != *:* ]] || iommu=${RIG_PLANT#*:} RIG_PLANT=${RIG_PLANT%:*}
 		[ "$RIG_PLANT" != none ] || RIG_PLANT= ;;
 	esac
-	[ -z "$iommu" ] || boot=(dmabuf_boot "$iommu")
-	# A fault of the dma-buf source is not planted into the p2p module beside it.
-	if [ -n "$iommu" ] && [[ $how = plant:* ]]; then
-		local plant=$RIG_PLANT
-		RIG_PLANT='' rig_build $gens && RIG_PLANT=$plant dmabuf_build
-	elif [ -n "$iommu" ]; then
-		rig_build $gens && dmabuf_build 580
-	else
-		rig_build $gens
-	fi || { fail "$kernel: build"; return 1; }
+	rig_build $gens || { fail "$kernel: build"; return 1; }
 	[ "$how" != library ] || rig_library || { tail -20 "$BUILD/library.log"; fail "$kernel: library: build"; return 1; }
 }
 
@@ -77,7 +65,7 @@ row_boot() {
 		esac
 	done
 	[ -z "$coverage" ] || gcov_list
-	"${boot[@]}" "$kernel" ${setups:+rig.setups=$setups} rig.seed="$seed" "${all[@]}"
+	rig_boot "$kernel" ${setups:+rig.setups=$setups} rig.seed="$seed" "${all[@]}"
 	[ -z "$coverage" ] || coverage_of "$kernel" 90
 }
 
@@ -117,7 +105,7 @@ row_planted() {
 }
 
 row_run() {
-	local id=$1 kernel=$2 how=$3 gens=$4 setups=${5// /} args=$6 shows=$7 boot gen
+	local id=$1 kernel=$2 how=$3 gens=$4 setups=${5// /} args=$6 shows=$7 gen
 	case $how in
 	static | cross) "row_$how"; return ;;
 	esac
@@ -132,7 +120,6 @@ row_run() {
 			gpl_symbols "$W/mod/gdrdrv-$gen-prop.ko" >"$W/gpl"
 			[ ! -s "$W/gpl" ] || fail "$id: $gen: GPL-only symbols: $(tr '\n' ' ' <"$W/gpl")"
 		done ;;
-	dmabuf:*) dmabuf_symbols "$id" ;;
 	esac
 	row_boot "$kernel" "$setups" "$args"
 	[ -z "$shows" ] || grep -qaE "$shows" "$W/console" || fail "$id: no \"$shows\""
@@ -169,7 +156,7 @@ row_static() {
 	kernel_prepare 6.1 || { unavailable "6.1: its packages cannot be had"; return; }
 	W=$BUILD/static
 	rm -rf "$W" && mkdir -p "$W/mod"
-	for args in GDRDRV_FLAVOR=open GDRDRV_FLAVOR=proprietary "GDRDRV_FLAVOR=open GDRDRV_SOURCE=both"; do
+	for args in GDRDRV_FLAVOR=open GDRDRV_FLAVOR=proprietary; do
 		if build_driver "$W" 580 "${args##*=}" $args C=2 CF=-Wsparse-error >"$W/log" 2>&1; then
 			pass "580, $args: W=1 and sparse"
 		else
@@ -188,15 +175,13 @@ row_static() {
 	fi
 }
 
-# Lists the guest's paths of the counters of each object that the row's set-ups load: not those that
-# a dma-buf row left in $W. Rows of that source leave out p2p.c: they do not pin by callback.
+# Lists the guest's paths of the counters of each object that the row's set-ups load.
 gcov_list() {
-	local objects=("$W"/gdrdrv-[0-9][0-9][0-9]/*.o) f
-	[ "${boot[0]}" != dmabuf_boot ] || objects=("$W"/gdrdrv-dmabuf/*.o "$W"/gdrdrv-*-both/*.o)
-	for f in "${objects[@]%.o}"; do
+	local f
+	for f in "$W"/gdrdrv-[0-9][0-9][0-9]/*.o; do
+		f=${f%.o}
 		[ ! -e "$SRC/gdrdrv/$(basename "$f").c" ] || echo "/sys/kernel/debug/gcov$f.gcda"
 	done >"$W/gcov.list"
-	[ "${boot[0]}" != dmabuf_boot ] || sed -i '/\/p2p\.gcda$/d' "$W/gcov.list"
 }
 
 # coverage_of NAME PERCENT: checks the line coverage, by the counters that the guest prints

@@ -45,7 +45,6 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 
 . "$RIG/kernels.sh"
 . "$RIG/rig.sh"
-. "$RIG/dmabuf.sh"
 . "$RIG/gdrcopy.sh"
 . "$KERNEL_TESTS/matrix.sh"
 
@@ -159,20 +158,7 @@ quick_amd64() {
 	# per guest: 200 window rounds, 6 s random, 21,000 fuzz calls, 36 s random walks
 	rig_boot "$kernel" rig.setups=580:persistent,580:callback,580:fallback rig.rounds=100 \
 		rig.random=2 rig.fuzz=7000 rig.sequences=12 rig.seed=$seed ${RIG_ARGS:-}
-	quick_dmabuf "$kernel"
 	RIG_EXTRA= RIG_COMMANDS=
-}
-
-# On 6.1 the dma-buf source with IOVAs, and the library on it; else a driver with both sources.
-quick_dmabuf() {
-	local kernel=$1 iommu=off setup=580:both
-	if [ "$kernel" = 6.1 ]; then
-		iommu=translating setup="580:dmabuf rig.library=dmabuf"
-	fi
-	dmabuf_build 580 || { fail "$kernel: build with dma-buf"; return; }
-	dmabuf_symbols "$kernel"
-	dmabuf_boot "$iommu" "$kernel" rig.setups=$setup rig.rounds=20 rig.random=1 \
-		rig.fuzz=2000 rig.sequences=12 rig.seed=$seed ${RIG_ARGS:-}
 }
 
 # Missing tools for arm64 do not stop the rest of the quick tier.

@@ -11,8 +11,7 @@ static void t_version(void)
 
 	CHECK_EQ(ioctl(drv, GDRDRV_IOC_GET_VERSION, &arg), 0);
 	CHECK_EQ(arg.gdrdrv_version, 0x20006);
-	/* A driver without pins by address serves no installed library. */
-	CHECK_EQ(arg.minimum_gdr_api_version, rig.mode == DMABUF ? 0x20007 : 0x20000);
+	CHECK_EQ(arg.minimum_gdr_api_version, 0x20000);
 }
 
 static uint32_t attr(uint32_t which)
@@ -27,15 +26,13 @@ static void t_attr(void)
 {
 	struct gdrdrv_ioc_get_attr bad = { .attr = 77 };
 
-	CHECK_EQ(attr(GDRDRV_ATTR_USE_PERSISTENT_MAPPING),
-		 rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470));
+	CHECK_EQ(attr(GDRDRV_ATTR_USE_PERSISTENT_MAPPING), rig.mode != CALLBACK && rig.gen > 470);
 	CHECK_EQ(attr(GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE),
-		 rig.mode != DMABUF && rig.mode != CALLBACK && rig.gen >= 570);
-	CHECK_EQ(attr(GDRDRV_ATTR_SOURCES),
-		 (rig.mode != DMABUF ? GDRDRV_SOURCES_ADDRESS : 0) |
-			 (rig.mode & BY_DMABUF ? GDRDRV_SOURCES_DMABUF : 0));
+		 rig.mode != CALLBACK && rig.gen >= 570);
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 	bad.attr = 0;
+	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
+	bad.attr = 16; /* of a library that knew a driver with pins by dma-buf */
 	CHECK(ioctl(drv, GDRDRV_IOC_GET_ATTR, &bad) == -1 && errno == EINVAL);
 }
 
@@ -97,7 +94,7 @@ static void t_proc(void)
 		want, sizeof(want),
 		"Version: 2.6\nBuilt for NVIDIA driver flavor: %s\nUse persistent mapping: %s\ndbg_enabled: 0\ninfo_enabled: 0\nKept until the reboot: %s\n",
 		rig.gpl ? "opensource" : "proprietary",
-		rig.mode == DMABUF || (rig.mode != CALLBACK && rig.gen > 470) ? "yes" : "no",
+		rig.mode != CALLBACK && rig.gen > 470 ? "yes" : "no",
 		driver_is_kept() ? "yes" : "no");
 	CHECK(text && !strcmp(text, want));
 	for (i = 0; i < ARRAY_SIZE(nodes); i++)
@@ -117,6 +114,7 @@ static void t_unknown_ioctl(void)
 					     _IO(0xDA, 1),
 					     _IOWR(0xDA, 1, uint64_t),
 					     _IOWR(0xDA, 9, uint64_t),
+					     _IOWR(0xDA, 16, uint64_t[6]),
 					     _IOWR(0xDA, 0, uint64_t),
 					     _IOWR(0xDB, 2, uint64_t),
 					     _IOR(0xDA, 2, uint64_t),
@@ -126,15 +124,13 @@ static void t_unknown_ioctl(void)
 
 	for (i = 0; i < ARRAY_SIZE(cmds); i++)
 		CHECK(ioctl(drv, cmds[i], arg) == -1 && errno == ENOTTY);
-	if (!(rig.mode & BY_DMABUF))
-		CHECK(ioctl(drv, GDRDRV_IOC_PIN_DMABUF, arg) == -1 && errno == ENOTTY);
 }
 
 static const unsigned int all_cmds[] = {
 	GDRDRV_IOC_PIN_BUFFER,	  GDRDRV_IOC_UNPIN_BUFFER,     GDRDRV_IOC_GET_CB_FLAG,
 	GDRDRV_IOC_GET_INFO,	  GDRDRV_IOC_GET_INFO_V2,      GDRDRV_IOC_GET_ATTR,
 	GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,
-	GDRDRV_IOC_PIN_DMABUF,	  GDRDRV_IOC_POPULATE,
+	GDRDRV_IOC_POPULATE,
 };
 
 static void t_bad_pointer(void)
@@ -313,8 +309,7 @@ static void t_tokens(void)
 	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, 0, tokens.va_space, &h));
 	FAILS(EINVAL, pin_tokens(drv, va, GPU_PAGE, -1ULL, 0xffffffff, &h));
 	CHECK_EQ(gpu_info(prov).gets, gets);
-	if (rig.mode != DMABUF)
-		OK(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h));
+	OK(pin_tokens(drv, va, GPU_PAGE, 0, 0, &h));
 }
 
 /*
@@ -372,8 +367,7 @@ static void t_failed_pin(void)
 
 	if (driver_is_kept())
 		SKIP("there were callback pins");
-	CHECK_EQ(pin_tokens(drv, PROVIDER_VA_BASE, GPU_PAGE, 0, 0, &h),
-		 rig.mode == DMABUF ? -EOPNOTSUPP : -EINVAL);
+	FAILS(EINVAL, pin_tokens(drv, PROVIDER_VA_BASE, GPU_PAGE, 0, 0, &h));
 	close(drv);
 	CHECK(!driver_is_kept());
 	OK(delete_module_named("gdrdrv"));
@@ -388,16 +382,16 @@ const struct test tests_basic[] = {
 	{ "proc", t_proc, ANY_MODE, 0, 0 },
 	{ "proc-pins", t_proc_pins, ANY_MODE, 0, 0 },
 	{ "unknown-ioctl", t_unknown_ioctl, ANY_MODE, 0, 0 },
-	{ "bad-pointer", t_bad_pointer, BY_P2P | BOTH, 0, 0 },
+	{ "bad-pointer", t_bad_pointer, ANY_MODE, 0, 0 },
 	{ "bad-handle", t_bad_handle, ANY_MODE, 0, 0 },
-	{ "pin-wrong", t_pin_wrong, BY_P2P, 0, 0 },
+	{ "pin-wrong", t_pin_wrong, ANY_MODE, 0, 0 },
 	{ "info", t_info, ANY_MODE, 0, 0 },
 	{ "handles", t_handles, ANY_MODE, 0, 0 },
 	{ "data", t_data, ANY_MODE, 0, 0 },
 	{ "data-scattered", t_data, ANY_MODE, 0, PROVIDER_SCATTER },
 	{ "data-unaligned", t_data_unaligned, ANY_MODE, 0, 0 },
 	{ "tokens", t_tokens, ANY_MODE, 0, 0 },
-	{ "too-large", t_too_large, BY_P2P | BOTH, 0, 0 },
-	{ "force-pcie", t_force_pcie, BY_P2P | BOTH, 0, 0 },
+	{ "too-large", t_too_large, ANY_MODE, 0, 0 },
+	{ "force-pcie", t_force_pcie, ANY_MODE, 0, 0 },
 	{ NULL, NULL, 0, 0, 0 },
 };

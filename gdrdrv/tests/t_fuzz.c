@@ -44,36 +44,8 @@ static const unsigned int cmds[] = {
 	GDRDRV_IOC_PIN_BUFFER,	     GDRDRV_IOC_PIN_BUFFER,    GDRDRV_IOC_UNPIN_BUFFER,
 	GDRDRV_IOC_GET_CB_FLAG,	     GDRDRV_IOC_GET_INFO,      GDRDRV_IOC_GET_INFO_V2,
 	GDRDRV_IOC_GET_ATTR,	     GDRDRV_IOC_PIN_BUFFER_V2, GDRDRV_IOC_PIN_BUFFER_V2,
-	GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,   GDRDRV_IOC_PIN_DMABUF,
-	GDRDRV_IOC_PIN_DMABUF,	     GDRDRV_IOC_POPULATE,
+	GDRDRV_IOC_REQ_MAPPING_TYPE, GDRDRV_IOC_GET_VERSION,   GDRDRV_IOC_POPULATE,
 };
-
-static struct provider_info gpu;
-static int bufs[4] = { -1, -1, -1, -1 };
-
-/* Replaces one of the buffers by a new one, right or wrong. */
-static void fuzz_export(void)
-{
-	unsigned int kind = rnd() % 4 ? PROVIDER_BUF_GOOD : rnd() % PROVIDER_BUF_KINDS;
-	int *slot = &bufs[rnd() % 4];
-
-	if (*slot >= 0)
-		close(*slot);
-	(void)gpu_export(prov, va + rnd() % 4 * GPU_PAGE, (1 + rnd() % 4) * GPU_PAGE, kind, slot);
-}
-
-/* An argument that can succeed, with up to two fields changed at random. */
-static void fuzz_dmabuf(uint64_t *arg)
-{
-	struct gdrdrv_ioc_pin_dmabuf want =
-		dmabuf_arg(&gpu, bufs[rnd() % 4], rnd() % 4 * 4096, (1 + rnd() % 12) * 4096);
-	unsigned int i;
-
-	want.addr = va;
-	for (i = 0; i < rnd() % 3; i++)
-		((uint8_t *)&want)[rnd() % sizeof(want)] = (uint8_t)(rnd() >> rnd() % 64);
-	memcpy(arg, &want, sizeof(want));
-}
 
 static unsigned long counts[4]; /* ioctls, of these successful, maps, of these successful */
 
@@ -90,8 +62,6 @@ static void fuzz_ioctl(void)
 		arg[1] = rnd() % (2 * GPU_PAGE);
 		arg[2] = arg[3] = 0;
 	}
-	if (cmd == GDRDRV_IOC_PIN_DMABUF && rnd() % 4)
-		fuzz_dmabuf(arg);
 	if (rnd() % 16 == 0)
 		cmd = (unsigned int)rnd();
 	if (rnd() % 32 == 0)
@@ -104,8 +74,6 @@ static void fuzz_ioctl(void)
 		handles[rnd() % 16] = arg[4];
 	if (cmd == GDRDRV_IOC_PIN_BUFFER_V2 && where == arg)
 		handles[rnd() % 16] = arg[3];
-	if (cmd == GDRDRV_IOC_PIN_DMABUF && where == arg)
-		handles[rnd() % 16] = arg[5];
 }
 
 static void fuzz_memory(uint8_t *p, size_t len)
@@ -204,7 +172,6 @@ static void t_fuzz(void)
 	printf("# fuzz: seed %u\n", rig.seed);
 	fflush(stdout);
 	va = gpu_alloc(prov, 8 * GPU_PAGE);
-	gpu = gpu_info(prov);
 	for (i = 0; i < rig.fuzz; i++) {
 		char byte[8];
 
@@ -224,13 +191,7 @@ static void t_fuzz(void)
 				drv = drv_open();
 			}
 			break;
-		case 3:
-			if (rig.mode & BY_DMABUF) {
-				fuzz_export();
-				break;
-			}
-			/* fallthrough */
-		case 4 ... 9:
+		case 3 ... 9:
 			fuzz_mmap();
 			break;
 		default:

@@ -13,9 +13,6 @@
 # there. From the environment: NVIDIA_SRC= and FLAVOR= as in gdrdrv/Makefile; GDRDRV_FOR_INSTALLED=1
 # builds for the installed GPU driver although another runs. Package scripts set it: an upgraded GPU
 # driver runs after a restart.
-#
-# With the line SOURCE=dmabuf in /etc/gdrdrv-build.conf the module needs only kernel headers and the
-# GPU driver's flavour. SOURCE= in the environment overrides the file.
 set -u
 cd "$(dirname "$0")" || exit 1
 
@@ -43,22 +40,10 @@ advise_install() {
 	say "    dkms install gdrdrv/$release -k $kernel"
 }
 
-# p2p, dmabuf or both; see gdrdrv/Makefile.
-source_of_pages() {
-	s=${SOURCE:-$(sed -n 's/^SOURCE=//p' "${GDRDRV_BUILD_CONF:-/etc/gdrdrv-build.conf}" 2>/dev/null)}
-	echo "${s:-p2p}"
-}
-
-# A build from kernel headers alone; a proprietary GPU driver has no dma-buf to import.
-choose_dmabuf() {
-	case ${FLAVOR:-$(module_info "$kernel" license)} in
-	NVIDIA | proprietary)
-		say "SOURCE=dmabuf, but the GPU driver of kernel $kernel is of the proprietary flavour,"
-		say "which exports no dma-buf: install its open kernel modules, or take SOURCE=p2p"
-		return 1
-		;;
-	esac
-	say "pages by dma-buf: built from the headers of kernel $kernel alone"
+# A line of an earlier version, which could import the GPU driver's dma-buf instead.
+conf=${GDRDRV_BUILD_CONF:-/etc/gdrdrv-build.conf}
+note_source() {
+	! grep -qs '^SOURCE=' "$conf" || say "SOURCE= in $conf has no effect any more: nv-p2p.h is always needed"
 }
 
 # Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh if its own choice would differ.
@@ -106,10 +91,7 @@ choose() {
 }
 
 show() {
-	if [ "$(source_of_pages)" = dmabuf ]; then
-		choose_dmabuf
-		return
-	fi
+	note_source
 	choose || return 1
 	/bin/sh ./find-nvidia.sh >/dev/null && return
 	advise_install
@@ -117,12 +99,8 @@ show() {
 }
 
 build() {
-	if [ "$(source_of_pages)" = dmabuf ]; then
-		choose_dmabuf || return 1
-	else
-		choose || return 1
-	fi
-	set -- KDIR="$1" SOURCE="$(source_of_pages)"
+	choose || return 1
+	set -- KDIR="$1"
 	if grep -qs '^CONFIG_CC_IS_CLANG=y' "${1#KDIR=}/.config"; then
 		set -- "$@" CC=clang LLVM=1
 	fi
@@ -137,9 +115,7 @@ refresh() {
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
-		# Built from headers alone it fits every GPU driver.
-		[ -n "$ours" ] && { [ "$(source_of_pages)" = dmabuf ] ||
-			[ -z "$(find "$gpu" -newer "$ours")" ]; } && continue
+		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && continue
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
 		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1

@@ -55,7 +55,6 @@ void node_config_read(struct node_config *c)
 	c->pcie = atoi(sim_text("GDRSIM_NODE_PCIE", "0"));
 	c->device = atoi(sim_text("GDRSIM_NODE_DEVICE", "0"));
 	c->type = (uint32_t)atoi(sim_text("GDRSIM_NODE_TYPE", "1"));
-	c->sources = (uint32_t)atoi(sim_text("GDRSIM_NODE_SOURCES", "0"));
 	c->first_handle = strtoull(sim_text("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
 	c->skew = strtoll(sim_text("GDRSIM_NODE_SKEW", "0"), NULL, 0);
 }

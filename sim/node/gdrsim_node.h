@@ -10,14 +10,12 @@
  *                               libnvidia_node.so (rm/gdrsim_rm.h)
  *   GDRSIM_NODE_LEVEL=m.n       the driver's level, which decides the calls it knows (2.6)
  *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free ends it (1)
- *   GDRSIM_NODE_POLL=0|1        1: poll() of barcopy's driver, POLLPRI while a revoked region is
- *                               pinned; 0: of a driver without one, always POLLIN | POLLOUT (1)
+ *   GDRSIM_NODE_POLL=0|1        1: poll() and POPULATE of barcopy's driver, POLLPRI while a revoked region
+ *                               is pinned; 0: of a driver without them, POLLIN | POLLOUT (1)
  *   GDRSIM_NODE_MIN_API=m.n     the oldest library level that it reports to serve (2.0)
  *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
  *   GDRSIM_NODE_DEVICE=1        a mapping as device memory can be asked for too, as on arm64
- *   GDRSIM_NODE_SOURCES=n       how memory can be named, GDRDRV_SOURCES_*; 0: a driver that knows
- *                               neither that attribute nor PIN_DMABUF (0)
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
  *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
  *   GDRSIM_SYS=dir              stands for /sys in the program's open()

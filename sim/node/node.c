@@ -70,7 +70,6 @@ static const struct {
 	{ GDRDRV_IOC_GET_ATTR, "GET_ATTR", GDRDRV_HAS_ATTR },
 	{ GDRDRV_IOC_PIN_BUFFER_V2, "PIN_BUFFER_V2", GDRDRV_HAS_PIN_V2 },
 	{ GDRDRV_IOC_REQ_MAPPING_TYPE, "REQ_MAPPING_TYPE", GDRDRV_HAS_MAPPING_TYPE },
-	{ GDRDRV_IOC_PIN_DMABUF, "PIN_DMABUF", 0 },
 	{ GDRDRV_IOC_POPULATE, "POPULATE", 0 },
 	{ GDRDRV_IOC_GET_VERSION, "GET_VERSION", 0 },
 };
@@ -78,8 +77,6 @@ static const struct {
 static struct {
 	__typeof__(&gdrsim_pin) pin;
 	__typeof__(&gdrsim_unpin) unpin;
-	__typeof__(&gdrsim_pin_dmabuf) pin_dmabuf;
-	__typeof__(&gdrsim_device_at) device_at;
 } cuda; /* under lock */
 
 /* libcuda, if the program has loaded the stand-in. */
@@ -93,8 +90,6 @@ static bool find_cuda(void)
 
 #define FIND(name) cuda.name = lib ? (__typeof__(cuda.name))dlsym(lib, "gdrsim_" #name) : NULL
 		FIND(pin);
-		FIND(pin_dmabuf);
-		FIND(device_at);
 		FIND(unpin);
 #undef FIND
 	}
@@ -292,8 +287,6 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 	uint64_t end, va = addr & ~0xffffULL;
 	struct region *r;
 
-	if (node->config.sources && !(node->config.sources & GDRDRV_SOURCES_ADDRESS))
-		return EOPNOTSUPP;
 	if (!addr || !size)
 		return EINVAL;
 	if (__builtin_add_overflow(addr, size, &end) || end > UINT64_MAX - 0xffff)
@@ -307,28 +300,6 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 			  cuda.pin(va, r->size, node->config.persistent ? NULL : on_freed, r,
 				   r->pieces, MAX_PIECES, &r->pin),
 			  handle);
-}
-
-/* As in the driver, the descriptor decides which memory; the address only names it. */
-static int pin_dmabuf(struct node *node, struct gdrdrv_pin_dmabuf *p)
-{
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	struct region *r;
-
-	if (!(node->config.sources & GDRDRV_SOURCES_DMABUF))
-		return ENOTTY;
-	if (p->flags || p->pad || !p->size || (p->addr | p->offset | p->size) % page)
-		return EINVAL;
-	if (!find_cuda())
-		return EINVAL;
-	if (p->pci_function || cuda.device_at(p->pci_domain, p->pci_bus, p->pci_device) < 0)
-		return ENODEV;
-	r = region_new(node, p->addr, p->size);
-	if (!r)
-		return ENOMEM;
-	return region_add(
-		node, r, cuda.pin_dmabuf(p->fd, p->offset, p->size, r->pieces, MAX_PIECES, &r->pin),
-		&p->handle);
 }
 
 /* Ends a region that is off the list; accesses to its mapping then fault. */
@@ -419,8 +390,8 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 	}
 	case GDRDRV_IOC_REQ_MAPPING_TYPE:
 		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
-	case GDRDRV_IOC_POPULATE: /* only barcopy's driver, which has the sources too */
-		if (!node->config.sources)
+	case GDRDRV_IOC_POPULATE: /* only barcopy's driver, which has poll() too */
+		if (!node->config.poll)
 			return ENOTTY;
 		return r->map && !r->revoked ? 0 : EINVAL;
 	default:
@@ -437,9 +408,6 @@ static int get_attr(const struct node *node, struct gdrdrv_get_attr *a)
 	case GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE:
 		a->val = node->config.pcie;
 		return 0;
-	case GDRDRV_ATTR_SOURCES:
-		a->val = node->config.sources;
-		return node->config.sources ? 0 : EINVAL;
 	default:
 		return EINVAL;
 	}
@@ -472,8 +440,6 @@ static int call(struct node *node, unsigned long request, void *arg)
 			return EINVAL;
 		return pin(node, p->addr, p->size, &p->handle);
 	}
-	case GDRDRV_IOC_PIN_DMABUF:
-		return pin_dmabuf(node, arg);
 	case GDRDRV_IOC_UNPIN_BUFFER:
 		return unpin(node, ((struct gdrdrv_unpin_buffer *)arg)->handle);
 	case GDRDRV_IOC_GET_ATTR:

@@ -21,7 +21,6 @@ struct node_config {
 	uint32_t level, min_api;
 	bool persistent, poll, pcie, device;
 	uint32_t type;
-	uint32_t sources;
 	uint64_t first_handle;
 	int64_t skew;
 };

@@ -73,10 +73,6 @@ struct gdrdrv_get_attr {
 
 #define GDRDRV_ATTR_USE_PERSISTENT_MAPPING	1
 #define GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE 2
-#define GDRDRV_ATTR_SOURCES			16 /* EINVAL: PIN_BUFFER and PIN_BUFFER_V2 alone */
-
-#define GDRDRV_SOURCES_ADDRESS 1u /* PIN_BUFFER, PIN_BUFFER_V2 */
-#define GDRDRV_SOURCES_DMABUF  2u /* PIN_DMABUF */
 
 struct gdrdrv_pin_buffer_v2 {
 	uint64_t addr;
@@ -92,21 +88,6 @@ struct gdrdrv_req_mapping_type {
 	uint64_t handle;
 	uint32_t mapping_type; /* 0 asks for the default again */
 	uint32_t pad;
-};
-
-/* Part of a dma-buf of the GPU driver; ENOTTY where a driver does not know it. */
-struct gdrdrv_pin_dmabuf {
-	int32_t fd;
-	uint32_t flags; /* 0 */
-	uint64_t offset; /* this, size and addr: multiples of the host's page */
-	uint64_t size;
-	uint64_t addr; /* what GET_INFO shall give as va */
-	uint32_t pci_domain; /* of the GPU that holds the memory */
-	uint8_t pci_bus;
-	uint8_t pci_device;
-	uint8_t pci_function;
-	uint8_t pad; /* 0 */
-	uint64_t handle; /* out */
 };
 
 /* All entries of the region's mapping at once; ENOTTY where a driver does not know it. */
@@ -127,7 +108,6 @@ struct gdrdrv_get_version {
 #define GDRDRV_IOC_GET_ATTR	    _IOWR(0xDA, 6, uint64_t)
 #define GDRDRV_IOC_PIN_BUFFER_V2    _IOWR(0xDA, 7, struct gdrdrv_pin_buffer_v2)
 #define GDRDRV_IOC_REQ_MAPPING_TYPE _IOWR(0xDA, 8, uint64_t)
-#define GDRDRV_IOC_PIN_DMABUF	    _IOWR(0xDA, 16, struct gdrdrv_pin_dmabuf)
 #define GDRDRV_IOC_POPULATE	    _IOWR(0xDA, 17, struct gdrdrv_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(0xDA, 255, uint64_t)
 
@@ -151,8 +131,6 @@ _Static_assert(offsetof(struct gdrdrv_get_info_v2, mapping_type) == 40, "GET_INF
 _Static_assert(sizeof(struct gdrdrv_get_attr) == 8, "GET_ATTR");
 _Static_assert(offsetof(struct gdrdrv_pin_buffer_v2, handle) == 24, "PIN_BUFFER_V2 handle");
 _Static_assert(sizeof(struct gdrdrv_req_mapping_type) == 16, "REQ_MAPPING_TYPE");
-_Static_assert(offsetof(struct gdrdrv_pin_dmabuf, pci_bus) == 36, "PIN_DMABUF pci_bus");
-_Static_assert(offsetof(struct gdrdrv_pin_dmabuf, handle) == 40, "PIN_DMABUF handle");
 _Static_assert(sizeof(struct gdrdrv_get_version) == 8, "GET_VERSION");
 
 _Static_assert(GDRDRV_IOC_PIN_BUFFER == 0xc028da01, "number of PIN_BUFFER");
@@ -163,7 +141,6 @@ _Static_assert(GDRDRV_IOC_GET_INFO_V2 == 0xc008da05, "number of GET_INFO_V2");
 _Static_assert(GDRDRV_IOC_GET_ATTR == 0xc008da06, "number of GET_ATTR");
 _Static_assert(GDRDRV_IOC_PIN_BUFFER_V2 == 0xc020da07, "number of PIN_BUFFER_V2");
 _Static_assert(GDRDRV_IOC_REQ_MAPPING_TYPE == 0xc008da08, "number of REQ_MAPPING_TYPE");
-_Static_assert(GDRDRV_IOC_PIN_DMABUF == 0xc030da10, "number of PIN_DMABUF");
 _Static_assert(GDRDRV_IOC_POPULATE == 0xc008da11, "number of POPULATE");
 _Static_assert(GDRDRV_IOC_GET_VERSION == 0xc008daff, "number of GET_VERSION");
 

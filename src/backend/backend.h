@@ -130,7 +130,6 @@ struct gdri_backends {
 };
 
 extern const struct gdri_backend gdri_backend_gdrdrv;
-extern const struct gdri_backend gdri_backend_gdrdrv_dmabuf; /* the same node, by dma-buf only */
 extern const struct gdri_backend gdri_backend_dmabuf;
 extern const struct gdri_backend gdri_backend_rm;
 extern const struct gdri_backend gdri_backend_host;

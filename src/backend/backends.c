@@ -4,13 +4,15 @@
 
 #include "base/env.h"
 
-/* In the order in which they are asked; the last one only if GDRCOPY_BACKEND names it. */
+/* In the order in which they are asked. */
 static const struct gdri_backend *const all_backends[] = {
-	&gdri_backend_gdrdrv, &gdri_backend_dmabuf,	   &gdri_backend_rm,
-	&gdri_backend_host,   &gdri_backend_gdrdrv_dmabuf,
+	&gdri_backend_gdrdrv,
+	&gdri_backend_dmabuf,
+	&gdri_backend_rm,
+	&gdri_backend_host,
 };
 
-_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS + 1,
+_Static_assert(sizeof(all_backends) / sizeof(all_backends[0]) == GDRI_BACKENDS,
 	       "room for every backend in a context");
 
 /* The names in GDRCOPY_BACKEND, in their order: 0 or -EINVAL. */
@@ -21,14 +23,14 @@ static int backends_named(const char *list, const struct gdri_backend **out, siz
 		const struct gdri_backend *found = NULL;
 		int length = (int)strcspn(list, ",");
 
-		for (size_t i = 0; i <= GDRI_BACKENDS; i++)
+		for (size_t i = 0; i < GDRI_BACKENDS; i++)
 			if (!strncmp(all_backends[i]->name, list, (size_t)length) &&
 			    !all_backends[i]->name[length])
 				found = all_backends[i];
 		if (!found)
 			return gdri_fail(EINVAL,
 					 "GDRCOPY_BACKEND: no such backend: \"%.*s\" (gdrdrv, "
-					 "gdrdrv-dmabuf, dmabuf, rm, host)",
+					 "dmabuf, rm, host)",
 					 length, list);
 		for (size_t i = 0; i < *count; i++)
 			if (out[i]->id == found->id)

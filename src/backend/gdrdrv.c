@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The gdrdrv backend: the kernel driver pins and maps memory, by address or dma-buf. */
+/* The gdrdrv backend: the kernel driver pins and maps memory. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
@@ -15,8 +14,6 @@
 struct node {
 	int fd;
 	uint32_t version; /* (major << 16) | minor */
-	bool takes_dmabuf; /* PIN_DMABUF exists */
-	bool by_dmabuf; /* pins go by PIN_DMABUF, not by address */
 	bool persistent; /* by the driver: pins outlive the free of their memory */
 	bool force_pcie; /* GDR_PIN_FLAG_FORCE_PCIE is known */
 };
@@ -78,11 +75,10 @@ static uint32_t ask_attribute(const struct node *node, uint32_t attr, uint32_t a
 }
 
 /* Fills in what the driver is and can do; refuses one that this library cannot work with. */
-static int ask(struct node *node, bool dmabuf)
+static int ask(struct node *node)
 {
 	struct gdrdrv_get_version v = { 0 };
 	int err = call(node, GDRDRV_IOC_GET_VERSION, &v);
-	uint32_t sources;
 
 	if (err == ENOTTY || err == EINVAL)
 		return gdri_fail(EINVAL, "a gdrdrv driver before 2.0: it reports no version");
@@ -93,22 +89,14 @@ static int ask(struct node *node, bool dmabuf)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver is %u.%u; %u.%u is the oldest that works",
 				 VERSION(node->version), VERSION(MINIMUM_GDRDRV_VERSION));
-	sources = ask_attribute(node, GDRDRV_ATTR_SOURCES, GDRDRV_SOURCES_ADDRESS);
-	/* A driver without pins by address has a minimum level that keeps GDRCopy's library out. */
-	if (v.minimum_gdr_api_version > GDR_API_VERSION && sources != GDRDRV_SOURCES_DMABUF)
+	if (v.minimum_gdr_api_version > GDR_API_VERSION)
 		return gdri_fail(EINVAL,
 				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
 				 "this one is %u.%u",
 				 VERSION(node->version), VERSION(v.minimum_gdr_api_version),
 				 VERSION(GDR_API_VERSION));
-	if (dmabuf && !(sources & GDRDRV_SOURCES_DMABUF))
-		return gdri_fail(ENODEV, "this gdrdrv driver (%u.%u) cannot pin by dma-buf",
-				 VERSION(node->version));
-	node->takes_dmabuf = sources & GDRDRV_SOURCES_DMABUF;
-	node->by_dmabuf = dmabuf || sources == GDRDRV_SOURCES_DMABUF;
-	node->persistent =
-		node->by_dmabuf || ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);
-	node->force_pcie = !node->by_dmabuf && node->version >= GDRDRV_HAS_PIN_V2 &&
+	node->persistent = ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);
+	node->force_pcie = node->version >= GDRDRV_HAS_PIN_V2 &&
 			   ask_attribute(node, GDRDRV_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, 0);
 	return 0;
 }
@@ -121,8 +109,7 @@ static void node_close(void *state)
 	free(node);
 }
 
-/* Pins go by address if the driver can do that, else by dma-buf; always by dma-buf with @dmabuf. */
-static int node_open(void **state, bool dmabuf)
+static int node_open(void **state)
 {
 	struct node *node = malloc(sizeof(*node));
 	int rc;
@@ -134,22 +121,12 @@ static int node_open(void **state, bool dmabuf)
 		free(node);
 		return rc == -EIO ? -ENODEV : rc;
 	}
-	rc = ask(node, dmabuf);
+	rc = ask(node);
 	if (rc)
 		node_close(node);
 	else
 		*state = node;
 	return rc;
-}
-
-static int open_by_any(void **state)
-{
-	return node_open(state, false);
-}
-
-static int open_by_dmabuf(void **state)
-{
-	return node_open(state, true);
 }
 
 static void driver_version(void *state, int *major, int *minor)
@@ -189,7 +166,7 @@ static int event_fd(void *state, int *fd)
 	return 0;
 }
 
-/* ---- pins by address ------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 /*
  * Pins whole GPU pages: some driver levels pin only those. P2P tokens are not passed on: the
@@ -217,103 +194,6 @@ static int pin_address(const struct node *node, const struct gdri_pin_request *r
 	*handle = v2 ? p.handle : old.handle;
 	return result("PIN_BUFFER", err);
 }
-
-/* ---- pins by dma-buf ------------------------------------------------------------------------- */
-
-/*
- * GPU drivers 535 to 570 (kernel-open/nvidia/nv-dmabuf.c, nv_dma_buf_map_pfns()) cut a range into
- * pieces of the device's segment size, 64 KiB for PCI. With IOVAs (a translating IOMMU, kernel
- * before 6.12) they look for each next piece behind the last IOVA, not in BAR1: ENOMEM.
- */
-enum { PIECE = 65536, FIXED_IN_GPU_DRIVER = 580 };
-
-static bool kernel_gives_iovas(const struct gdri_pci_address *pci)
-{
-	unsigned int major, minor;
-	struct utsname u;
-	char path[96], type[32];
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.%x/iommu_group/type",
-		 pci->domain, pci->bus, pci->device, pci->function);
-	gdri_read_line(path, type, sizeof(type));
-	return strncmp(type, "DMA", 3) == 0 && !uname(&u) &&
-	       sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
-	       (major < 6 || (major == 6 && minor < 12));
-}
-
-static int fail_pin(const struct gdri_pin_request *request, const struct gdri_pci_address *pci,
-		    int err)
-{
-	char version[32];
-	int branch;
-
-	switch (err) {
-	case ENOMEM: /* host memory, BAR1, or the GPU driver's fault above */
-	case ENOSPC:
-		gdri_read_line("/sys/module/nvidia/version", version, sizeof(version));
-		branch = atoi(version);
-		if (request->mapped_size <= PIECE || branch <= 0 || branch >= FIXED_IN_GPU_DRIVER ||
-		    !kernel_gives_iovas(pci))
-			return gdri_fail(ENOMEM, "PIN_DMABUF: no memory, or BAR1 is full");
-		return gdri_fail(ENOTSUP,
-				 "PIN_DMABUF: GPU driver %s cannot share more than 64 KiB in one "
-				 "piece behind a translating IOMMU with a kernel before 6.12 (a "
-				 "fault of its own, gone in 580): boot with iommu=pt, or use a "
-				 "gdrdrv built with SOURCE=p2p",
-				 version);
-	case ENODEV:
-		return gdri_fail(ENODEV,
-				 "PIN_DMABUF: %04x:%02x:%02x.%x is not a GPU that the GPU driver "
-				 "drives",
-				 pci->domain, pci->bus, pci->device, pci->function);
-	case EINVAL:
-		return gdri_fail(ENOTSUP,
-				 "PIN_DMABUF: the buffer does not lie in the BAR of the GPU (a "
-				 "coherent system?), or another driver's exporter made it");
-	default:
-		return result("PIN_DMABUF", err);
-	}
-}
-
-/* The driver imports the buffer with the PCI address of the GPU. */
-static int pin_dmabuf(const struct node *node, const struct gdri_pin_request *request,
-		      uint64_t *handle)
-{
-	const struct gdri_memory *m = &request->memory;
-	struct gdrdrv_pin_dmabuf p = { .addr = request->va, .size = request->mapped_size };
-	struct gdri_pci_address pci;
-	int rc, err;
-
-	if (m->kind != GDRI_MEMORY_DEVICE)
-		return gdri_fail(EINVAL, "CUDA does not know this address as device memory%s%s",
-				 m->note[0] ? ": " : "", m->note);
-	if (m->device < 0)
-		return gdri_fail(ENOTSUP, "the driver needs to know which GPU the memory is on");
-	rc = gdri_cuda_pci_address(m->device, &pci);
-	if (rc)
-		return rc;
-	p.pci_domain = pci.domain;
-	p.pci_bus = pci.bus;
-	p.pci_device = pci.device;
-	p.pci_function = pci.function;
-	if (gdri_is_dmabuf(request))
-		p.fd = request->imported->fd;
-	else
-		rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, false, &p.fd);
-	if (!rc && !gdri_is_dmabuf(request))
-		rc = gdri_fork_own(p.fd);
-	if (rc)
-		return rc;
-	err = call(node, GDRDRV_IOC_PIN_DMABUF, &p);
-	if (!gdri_is_dmabuf(request))
-		gdri_fork_close(p.fd);
-	if (err)
-		return fail_pin(request, &pci, err);
-	*handle = p.handle;
-	return 0;
-}
-
-/* ---- regions --------------------------------------------------------------------------------- */
 
 /* The type of a mapping by GET_INFO, which only knows whether it is write-combined. */
 static uint32_t old_type(const struct gdrdrv_get_info *info)
@@ -373,14 +253,10 @@ static int unpin(struct gdri_pin *pin)
 static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct node *node = pin->state;
-	bool imported = gdri_is_dmabuf(request);
 	struct gdrdrv_get_info_v2 info;
 	int rc;
 
-	if (imported && !node->takes_dmabuf)
-		return gdri_fail(ENOTSUP, "this gdrdrv driver takes no dma-buf");
-	rc = imported || node->by_dmabuf ? pin_dmabuf(node, request, &pin->handle)
-					 : pin_address(node, request, &pin->handle);
+	rc = pin_address(node, request, &pin->handle);
 	if (rc)
 		return rc;
 	rc = get_info(node, pin->handle, &info);
@@ -396,7 +272,7 @@ static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *
 	pin->page_size = info.page_size;
 	pin->tm_cycles = info.tm_cycles;
 	pin->cycles_per_ms = info.tsc_khz;
-	pin->persistent = imported || node->persistent;
+	pin->persistent = node->persistent;
 	pin->type = GDR_MAPPING_TYPE_WC; /* BAR1's; the first map corrects it */
 	return 0;
 }
@@ -484,15 +360,18 @@ static int map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 	return 0;
 }
 
-#define OPS                                                                               \
-	.id = BARCOPY_BACKEND_GDRDRV,                                                     \
-	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY | GDRI_CAP_TAKES_DMABUF, \
-	.close = node_close, .driver_version = driver_version, .attribute = attribute,    \
-	.event_fd = event_fd, .pin = pin_request, .unpin = unpin, .map = map,             \
-	.unmap = gdri_pages_unmap, .callback_flag = callback_flag
-
-const struct gdri_backend gdri_backend_gdrdrv = { .name = "gdrdrv", .open = open_by_any, OPS };
-
-const struct gdri_backend gdri_backend_gdrdrv_dmabuf = { .name = "gdrdrv-dmabuf",
-							 .open = open_by_dmabuf,
-							 OPS };
+const struct gdri_backend gdri_backend_gdrdrv = {
+	.name = "gdrdrv",
+	.id = BARCOPY_BACKEND_GDRDRV,
+	.caps = GDRI_CAP_DEVICE_MEMORY | GDRI_CAP_UNKNOWN_MEMORY,
+	.open = node_open,
+	.close = node_close,
+	.driver_version = driver_version,
+	.attribute = attribute,
+	.event_fd = event_fd,
+	.pin = pin_request,
+	.unpin = unpin,
+	.map = map,
+	.unmap = gdri_pages_unmap,
+	.callback_flag = callback_flag,
+};

@@ -61,7 +61,7 @@ ok "... and the library is built and installed"
 mkdir -p "$tmp/home/results/x" && touch "$tmp"/home/{results/x/notes.log,main.c,Makefile,x.o}
 listing "$tmp/home" | grep -v ^total >"$tmp/kept"
 ! BARCOPY_CACHE=$tmp/none in_src MAKE=true O="$tmp/home" check
-! make -C "$src/gdrdrv" O="$tmp/home" KDIR="$src" SOURCE=dmabuf link >"$tmp/log" 2>&1 && grep -q 'has a main.c that is no link' "$tmp/log" &&
+! make -C "$src/gdrdrv" O="$tmp/home" KDIR="$src" NVIDIA_SRC="$src/gdrdrv/rig/include/580" FLAVOR=open link >"$tmp/log" 2>&1 && grep -q 'has a main.c that is no link' "$tmp/log" &&
 	make -C "$src/gdrdrv" O="$tmp/home" clean >"$tmp/log" 2>&1 && rm -r "$tmp/home/kernel" &&
 	listing "$tmp/home" | grep -v ^total | diff "$tmp/kept" -
 ok "make check, make driver and the driver's make clean remove no file of others"

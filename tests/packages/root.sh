@@ -367,16 +367,16 @@ image() {
 }
 driver_image() {
 	mkdir -p "$root/opt" && cp -R gdrdrv "$root/opt/gdrdrv" && cp packaging/container/gdrdrv-load "$root/usr/local/bin/" &&
-		sh_root "cd /tmp && KERNEL=$K LOAD=no gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
+		sh_root "cd /tmp && KERNEL=$K LOAD=no NVIDIA_SRC=/opt/gdrdrv/rig/include/580 gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
 		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
 }
 # A Debian node's headers have a part in /usr/lib: it is found at /host/usr/lib, or reported
 # missing.
 driver_image_debian() {
 	mkdir -p "$root/host/usr/lib" && mv "$root"/usr/lib/linux-kbuild-* "$root/host/usr/lib/" || return
-	! sh_root "KERNEL=$K LOAD=no NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&
+	! sh_root "KERNEL=$K LOAD=no NVIDIA_SRC=/opt/gdrdrv/rig/include/580 NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&
 		grep -q "mount the node's /usr/lib at /host/usr/lib" "$tmp/text" &&
-		sh_root "cd /tmp && rm -f gdrdrv.ko && KERNEL=$K LOAD=no gdrdrv-load && test -s gdrdrv.ko"
+		sh_root "cd /tmp && rm -f gdrdrv.ko && KERNEL=$K LOAD=no NVIDIA_SRC=/opt/gdrdrv/rig/include/580 gdrdrv-load && test -s gdrdrv.ko"
 	local rc=$?
 	rm -f "$root"/usr/lib/linux-kbuild-* && mv "$root"/host/usr/lib/linux-kbuild-* "$root/usr/lib/" && return $rc
 }

@@ -129,30 +129,24 @@ prebuilt() { # ARGUMENT of make...
 		test -s "$tmp/module/lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko" &&
 		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
 }
-# No header of the GPU driver is named, and the module needs none of its symbols.
-prebuilt_dmabuf() {
-	prebuilt SOURCE=dmabuf || return
-	[ -z "$(modinfo -F depends "$tmp"/module/lib/modules/*/updates/gdrdrv.ko)" ] &&
-		! nm -u "$tmp"/module/lib/modules/*/updates/gdrdrv.ko | grep -i nvidia
-}
 if [ "$arch" != none ]; then
 	t "make deb-module: the module without DKMS" prebuilt NVIDIA_SRC=gdrdrv/rig/include/580 FLAVOR=open
-	t "make deb-module SOURCE=dmabuf: kernel headers alone" prebuilt_dmabuf
 fi
 
-# What DKMS would run: the choice in the file, and the flavour that has no dma-buf.
-dkms_dmabuf() {
-	local d=packaging/dkms
-	mkdir -p "$tmp/conf/src" && cp $d/gpu-driver.sh "$tmp/conf/src/" || return
-	echo 'PACKAGE_VERSION="0"' >"$tmp/conf/src/dkms.conf"
-	echo SOURCE=dmabuf >"$tmp/conf/build.conf"
-	FLAVOR=open GDRDRV_BUILD_CONF=$tmp/conf/build.conf sh "$tmp/conf/src/gpu-driver.sh" show none 2>&1 |
-		grep -q 'headers of kernel none alone' || return
-	FLAVOR=proprietary GDRDRV_BUILD_CONF=$tmp/conf/build.conf \
-		sh "$tmp/conf/src/gpu-driver.sh" show none 2>"$tmp/text" && return 1
-	grep -q 'proprietary flavour' "$tmp/text"
+# A line of an earlier version in the administrator's file is named, and changes nothing.
+left_source() {
+	local d=$tmp/conf
+	mkdir -p "$d" && cp packaging/dkms/gpu-driver.sh gdrdrv/find-nvidia.sh "$d/" || return
+	echo 'PACKAGE_VERSION="0"' >"$d/dkms.conf"
+	echo SOURCE=dmabuf >"$d/build.conf"
+	FLAVOR=open NVIDIA_SRC=$PWD/gdrdrv/rig/include/580 NVIDIA_MISMATCH_OK=1 GDRDRV_BUILD_CONF=$d/build.conf \
+		sh "$d/gpu-driver.sh" show none 2>"$tmp/text" || return
+	grep -q "SOURCE= in $d/build.conf has no effect" "$tmp/text" && grep -q 'nv-p2p.h from' "$tmp/text" || return
+	FLAVOR=open NVIDIA_SRC=$PWD/gdrdrv/rig/include/580 NVIDIA_MISMATCH_OK=1 GDRDRV_BUILD_CONF=/none \
+		sh "$d/gpu-driver.sh" show none 2>&1 | grep SOURCE && return 1
+	return 0
 }
-t "DKMS with SOURCE=dmabuf" dkms_dmabuf
+t "gpu-driver.sh ignores a left-over SOURCE=" left_source
 
 # udev's reading of the rules, for a device of this machine in place of a GPU
 udev_rules() {

@@ -59,7 +59,6 @@ for persistent in 0 1; do
 	good "gdrdrv: cuMemCreate, persistent $persistent" gdrdrv '[0-9]+' LD_PRELOAD="$node" \
 		GDRSIM_NODE_PERSISTENT=$persistent -- -a cuMemCreate
 done
-good 'gdrdrv by dma-buf' gdrdrv 3 LD_PRELOAD="$node" GDRSIM_NODE_SOURCES=2 GDRSIM_NODE_MIN_API=2.7 --
 good 'gdrdrv: force-PCIe pins, large handles' gdrdrv 1 LD_PRELOAD="$node" GDRSIM_NODE_POLL=0 \
 	GDRSIM_NODE_PCIE=1 GDRSIM_NODE_HANDLE=5000000000 --
 

@@ -199,7 +199,7 @@ for t in copybw copylat pplat apiperf; do
 		cuDeviceGet fails|GDRSIM_FAIL=cuDeviceGet:*=101||cuDeviceGet: CUDA_ERROR_INVALID_DEVICE
 		-d beyond the last device||-d 1|there is no device 1
 		no context|GDRSIM_FAIL=cuDevicePrimaryCtxRetain:*=2||cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY
-		barcopy_open fails|GDRCOPY_BACKEND=rm,nonsense||no such backend: "nonsense" \(gdrdrv, gdrdrv-dmabuf, dmabuf, rm, host\)
+		barcopy_open fails|GDRCOPY_BACKEND=rm,nonsense||no such backend: "nonsense" \(gdrdrv, dmabuf, rm, host\)
 		no device memory|GDRSIM_FAIL=cuMemAlloc:*=2|-a cuMemAlloc|cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
 		no device memory, any kind|GDRSIM_FAIL=cuMemAlloc:*=2||cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY
 		no cuMemCreate|GDRSIM_FAIL=cuMemCreate:*=801|-a cuMemCreate|cuMemCreate: CUDA_ERROR_NOT_SUPPORTED

@@ -271,6 +271,49 @@ static int descriptors_like(int fd)
 	return count;
 }
 
+/* The library asks the driver to fill the page table; where that fails, loads do. */
+static void test_populate(void)
+{
+	static const struct {
+		const char *poll, *rules;
+	} cases[] = {
+		{ "1", NULL },
+		{ "1", "POPULATE:*=ENOMEM" },
+		{ "0", NULL }, /* another driver: ENOTTY */
+	};
+	gdr_mh_t h;
+	void *p;
+
+	node_env("GDRSIM_NODE_POLL", cases[unit_row].poll);
+	node_open("2.6", "1");
+	node.faults(cases[unit_row].rules);
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
+	ck_assert_uint_eq(node.calls("POPULATE"), 0);
+	OK(gdr_map(g, h, &p, MIB));
+	ck_assert_uint_eq(node.calls("POPULATE"), 1);
+	((volatile char *)p)[MIB - 1] = 1;
+	node.faults(NULL);
+}
+
+/* It pins by address alone: another backend maps a dma-buf, or none. */
+static void test_no_dmabuf(void)
+{
+	barcopy_mem_t mem;
+	int fd;
+
+	node_env("GDRCOPY_BACKEND", "gdrdrv");
+	node_open("2.6", "1");
+	CU(cuda.cuMemGetHandleForAddressRange(&fd, base, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					      0));
+	FAILS_WITH(ENOTSUP, "gdrdrv: cannot map a dma-buf",
+		   barcopy_mem_import(g, 0, fd, MIB, BARCOPY_MEM_DMABUF, &mem));
+	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */
+	close(fd);
+	node_env("GDRCOPY_BACKEND", "gdrdrv-dmabuf");
+	node_refuses(EINVAL, "no such backend: \"gdrdrv-dmabuf\"");
+}
+
 struct forked {
 	gdr_mh_t h;
 	void *map;
@@ -325,6 +368,8 @@ static const struct unit_test tests[] = {
 	{ "open refusals", test_open_refusals },
 	{ "host memory", test_host_memory },
 	{ "open attributes", test_open_attributes },
+	{ "populate", test_populate, .rows = 3 },
+	{ "no dma-buf", test_no_dmabuf },
 	{ "fork", test_fork, .rows = 2 },
 };
 

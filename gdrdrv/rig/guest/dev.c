@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <time.h>
 
 #include "rig.h"
@@ -136,82 +135,8 @@ int pin_tokens(int file, uint64_t va, uint64_t size, uint64_t token, uint32_t sp
 	return ret;
 }
 
-int gpu_export(int gpu, uint64_t va, uint64_t size, unsigned int kind, int *fd)
-{
-	struct provider_export arg = { .va = va, .size = size, .kind = kind };
-	int ret = call(gpu, PROVIDER_IOC_EXPORT, &arg);
-
-	*fd = ret ? -1 : arg.fd;
-	return ret;
-}
-
-struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
-					uint64_t size)
-{
-	return (struct gdrdrv_ioc_pin_dmabuf){
-		.fd = fd,
-		.offset = offset,
-		.size = size,
-		.pci_domain = info->pci_domain,
-		.pci_bus = info->pci_bus,
-		.pci_device = info->pci_devfn >> 3,
-		.pci_function = info->pci_devfn & 7,
-	};
-}
-
-struct gdrdrv_ioc_pin_dmabuf exported_arg(uint64_t va, uint64_t size, unsigned int kind, int *fd)
-{
-	struct provider_info info = gpu_info(prov);
-
-	CHECK_EQ(gpu_export(prov, va, size, kind, fd), 0);
-	return dmabuf_arg(&info, *fd, 0, size);
-}
-
-int pin_dmabuf(int file, struct gdrdrv_ioc_pin_dmabuf *arg)
-{
-	return call(file, GDRDRV_IOC_PIN_DMABUF, arg);
-}
-
-static int exporter = -1;
-
-/* Exports and pins the whole 64 KiB pages around the range, as the library does. */
-static int pin_by_dmabuf(int file, uint64_t va, uint64_t size, uint64_t *handle)
-{
-	uint64_t start = va & ~(GPU_PAGE - 1), end = (va + size + GPU_PAGE - 1) & ~(GPU_PAGE - 1);
-	struct gdrdrv_ioc_pin_dmabuf arg;
-	struct provider_info info;
-	int fd, exported, ret;
-
-	info = gpu_info(exporter);
-	exported = gpu_export(exporter, start, end - start, PROVIDER_BUF_GOOD, &fd);
-	arg = dmabuf_arg(&info, fd, 0, end - start);
-	arg.addr = start;
-	ret = pin_dmabuf(file, &arg);
-	if (fd >= 0)
-		close(fd);
-	else if (ret == -EBADF)
-		ret = exported;
-	if (!ret)
-		*handle = arg.handle;
-	return ret;
-}
-
-/* Whether this pin shall use a dma-buf. */
-static bool dmabuf_turn(void)
-{
-	static unsigned int turn;
-
-	return rig.mode == DMABUF ||
-	       (rig.mode == BOTH && __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % 2);
-}
-
 int pin(int file, uint64_t va, uint64_t size, uint64_t *handle)
 {
-	/* Opened at the first pin of any kind, so that later pins allocate only in the driver. */
-	if (rig.mode & BY_DMABUF && exporter < 0)
-		exporter = prov_open();
-	if (dmabuf_turn())
-		return pin_by_dmabuf(file, va, size, handle);
 	return pin_tokens(file, va, size, 0, 0, handle);
 }
 
@@ -220,8 +145,6 @@ int pin_flags(int file, uint64_t va, uint64_t size, uint32_t flags, uint64_t *ha
 	struct gdrdrv_ioc_pin_buffer_v2 arg = { .addr = va, .size = size, .flags = flags };
 	int ret;
 
-	if (!flags && dmabuf_turn())
-		return pin_by_dmabuf(file, va, size, handle);
 	ret = call(file, GDRDRV_IOC_PIN_BUFFER_V2, &arg);
 	if (!ret)
 		*handle = arg.handle;
@@ -546,7 +469,6 @@ void nothing_pinned(void)
 	CHECK_EQ(nr_pins(), 0);
 	CHECK_EQ(info.pins, 0);
 	CHECK_EQ(info.tables, 0);
-	CHECK_EQ(info.maps, 0);
 	if (rig.gpl)
 		CHECK_EQ(stat_of("memtypes"), 0);
 }
@@ -590,16 +512,6 @@ void pattern(uint8_t *buf, size_t len, unsigned int seed)
 		x = x * 1664525u + 1013904223u;
 		buf[i] = (uint8_t)(x >> 24);
 	}
-}
-
-bool kernel_has_iovas(void)
-{
-	struct utsname u;
-	int major, minor;
-
-	CHECK(!uname(&u));
-	CHECK_EQ(sscanf(u.release, "%d.%d", &major, &minor), 2);
-	return major < 6 || (major == 6 && minor < 12);
 }
 
 int delete_module_named(const char *name)

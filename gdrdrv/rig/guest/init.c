@@ -21,11 +21,10 @@
 
 struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl = true };
 
-static const struct test *const groups[] = { tests_basic,  tests_observe, tests_map,
-					     tests_revoke, tests_owner,	  tests_fault,
-					     tests_window, tests_race,	  tests_fuzz,
-					     tests_dmabuf, tests_hostile, tests_measure,
-					     tests_walk,   tests_pairs,	  tests_node };
+static const struct test *const groups[] = { tests_basic, tests_observe, tests_map,    tests_revoke,
+					     tests_owner, tests_fault,	 tests_window, tests_race,
+					     tests_fuzz,  tests_measure, tests_walk,   tests_pairs,
+					     tests_node };
 enum verdict { PASS, FAIL, SKIPPED };
 static unsigned int nr[3]; /* of each verdict */
 static char setup_name[64];
@@ -50,12 +49,12 @@ static bool balanced(char *why, size_t len)
 
 	close(gpu);
 	snprintf(why, len,
-		 "driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u dma-bufs, "
-		 "%u tables, %u of %u pages free, %u errors",
-		 pins, users, memtypes, info.pins, info.bufs, info.tables, info.pages_free,
-		 info.pages_total, info.errors);
-	return !pins && !users && !memtypes && !info.pins && !info.bufs && !info.tables &&
-	       !info.errors && info.pages_free == info.pages_total;
+		 "driver: %ld pins, %ld users, %ld memory types; provider: %u pins, %u tables, "
+		 "%u of %u pages free, %u errors",
+		 pins, users, memtypes, info.pins, info.tables, info.pages_free, info.pages_total,
+		 info.errors);
+	return !pins && !users && !memtypes && !info.pins && !info.tables && !info.errors &&
+	       info.pages_free == info.pages_total;
 }
 
 /* Reports a test: it passes if its exit code is 0 and it leaves nothing pinned. */
@@ -77,31 +76,12 @@ static void report_exit(const char *name, int code, long long start)
 	report(!code ? PASS : code == SKIP_CODE ? SKIPPED : FAIL, name, start);
 }
 
-/*
- * GPU drivers before 580 cannot pin more than 64 KiB where addresses are IOVAs, which most tests
- * need. There only these tests run.
- */
-static bool works_here(const char *name)
-{
-	static const char *const some[] = { "dmabuf-iovas",	"dmabuf-pieces-535",
-					    "hostile-exporter", "data-scattered",
-					    "map-wc-scattered", "other-user" };
-	size_t i;
-
-	if (rig.mode != DMABUF || rig.gen >= 580 || !rig.iommu || !kernel_has_iovas())
-		return true;
-	for (i = 0; i < ARRAY_SIZE(some); i++)
-		if (!strcmp(name, some[i]))
-			return true;
-	return false;
-}
-
 /* rig.only= lists parts of test names. */
 static bool wanted(const char *name)
 {
 	char only[sizeof(rig.only)], *part, *save;
 
-	if (!works_here(name) || (!rig.pairs && !strcmp(name, "pairs")) ||
+	if ((!rig.pairs && !strcmp(name, "pairs")) ||
 	    (!rig.sequences_s && !strcmp(name, "sequences")))
 		return false;
 	if (!rig.only[0])
@@ -250,8 +230,6 @@ static enum mode mode_of(const char *name)
 {
 	return !strcmp(name, "persistent") ? PERSISTENT
 	       : !strcmp(name, "callback") ? CALLBACK
-	       : !strcmp(name, "dmabuf")   ? DMABUF
-	       : !strcmp(name, "both")	   ? BOTH
 					   : FALLBACK;
 }
 
@@ -284,18 +262,11 @@ static void unload(void)
 	}
 }
 
-/* gdrdrv-dmabuf.ko is built without a header of the GPU driver and serves every generation. */
 int load_driver(void)
 {
 	char path[64];
 
-	if (rig.mode == DMABUF)
-		snprintf(path, sizeof(path), "/mod/gdrdrv-dmabuf.ko");
-	else
-		snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", rig.gen,
-			 rig.mode == BOTH ? "-both"
-			 : rig.gpl	  ? ""
-					  : "-prop");
+	snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", rig.gen, rig.gpl ? "" : "-prop");
 	return insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 }
 
@@ -421,7 +392,6 @@ static void run_commands(void)
 static void run_command_setup(const char *mode)
 {
 	snprintf(setup_name, sizeof(setup_name), "library-580-%s", mode);
-	setenv("RIG_BACKEND", !strcmp(mode, "both") ? "gdrdrv-dmabuf" : "gdrdrv", 1);
 	rig.mode = mode_of(mode);
 	rig.gen = 580;
 	if (!load(""))
@@ -470,7 +440,6 @@ int main(void)
 			*numbers[i].to = (unsigned int)strtoul(text, NULL, 0);
 	rig.debug = *option(cmdline, "rig.debug=", text, sizeof(text));
 	rig.gpl = !*option(cmdline, "rig.prop=", text, sizeof(text));
-	rig.iommu = *option(cmdline, "rig.iommu=", text, sizeof(text));
 	option(cmdline, "rig.only=", rig.only, sizeof(rig.only));
 	if (rig.debug && !lockdep_is_live("boot"))
 		log_is_clean(); /* prints what turned it off */

@@ -29,11 +29,7 @@ enum mode {
 	PERSISTENT = 1, /* by the persistent interface */
 	CALLBACK = 2, /* by callback: use_persistent_mapping=0 */
 	FALLBACK = 4, /* by callback: the provider refuses persistent pins */
-	DMABUF = 8, /* by dma-buf: the only source of the driver */
-	BOTH = 16, /* the driver has both sources, and pin() uses them in turn */
-	BY_P2P = PERSISTENT | CALLBACK | FALLBACK,
-	BY_DMABUF = DMABUF | BOTH,
-	ANY_MODE = BY_P2P | BY_DMABUF,
+	ANY_MODE = PERSISTENT | CALLBACK | FALLBACK,
 	BY_CALLBACK = CALLBACK | FALLBACK,
 };
 
@@ -43,7 +39,6 @@ struct rig {
 	int gen; /* branch whose nv-p2p.h both modules are built with */
 	bool gpl; /* open flavour */
 	bool debug; /* the checking kernel, which is slow */
-	bool iommu; /* translating */
 	unsigned int rounds; /* of the window race */
 	unsigned int random_s;
 	unsigned int fuzz;
@@ -68,7 +63,7 @@ struct test {
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
 	tests_walk[], tests_pairs[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[],
-	tests_measure[], tests_dmabuf[], tests_hostile[], tests_node[];
+	tests_measure[], tests_node[];
 
 /* Whether the free of memory revokes its pins in the current set-up. */
 static inline bool by_callback(void)
@@ -138,13 +133,6 @@ int pin_tokens(int file, uint64_t va, uint64_t size, uint64_t token, uint32_t sp
 	       uint64_t *handle);
 int pin_flags(int file, uint64_t va, uint64_t size, uint32_t flags, uint64_t *handle);
 uint64_t must_pin(int file, uint64_t va, uint64_t size);
-int gpu_export(int gpu, uint64_t va, uint64_t size, unsigned int kind, int *fd);
-/* @info: of the GPU. */
-struct gdrdrv_ioc_pin_dmabuf dmabuf_arg(const struct provider_info *info, int fd, uint64_t offset,
-					uint64_t size);
-/* Exports @va and returns the argument that pins the whole buffer @fd. @kind: PROVIDER_BUF_... */
-struct gdrdrv_ioc_pin_dmabuf exported_arg(uint64_t va, uint64_t size, unsigned int kind, int *fd);
-int pin_dmabuf(int file, struct gdrdrv_ioc_pin_dmabuf *arg); /* out: arg->handle */
 int unpin(int file, uint64_t handle);
 int cb_flag(int file, uint64_t handle); /* 0, 1 or -errno */
 int get_info(int file, uint64_t handle, struct gdrdrv_ioc_get_info *info);
@@ -189,7 +177,6 @@ long long now_us(void);
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);
 
-bool kernel_has_iovas(void); /* behind a translating IOMMU: before 6.12 */
 int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */

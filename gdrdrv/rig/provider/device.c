@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The stand-in GPU: a shared-memory PCI device whose BAR2 stands for BAR1, and the node by which
- * programs allocate from it. If the machine has a second such device, it stands for another GPU, or
- * for one that is passed through to a virtual machine.
+ * programs allocate from it.
  */
 #define pr_fmt(fmt) "provider: " fmt
 
@@ -17,10 +16,6 @@
 
 struct provider_bar provider_bar;
 
-static int bridge_shift_mib;
-KNOB(other_is_gpu, 0, "the second function, when bound next, is a GPU; 0: passed through");
-KNOB(other_vendor, PCI_VENDOR_ID_NVIDIA, "its vendor, when bound next");
-KNOB(other_class, PCI_CLASS_DISPLAY_3D, "its class, when bound next");
 struct provider_info provider_counts;
 
 static int provider_open(struct inode *inode, struct file *filp)
@@ -55,17 +50,6 @@ static int provider_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static void fill_pci(struct provider_info *info)
-{
-	struct pci_dev *other = provider_bar.other ?: provider_bar.pdev;
-
-	info->pci_domain = pci_domain_nr(provider_bar.pdev->bus);
-	info->pci_bus = provider_bar.pdev->bus->number;
-	info->pci_devfn = provider_bar.pdev->devfn;
-	info->other_bus = other->bus->number;
-	info->other_devfn = other->devfn;
-}
-
 static void fill_info(struct provider_info *info)
 {
 	mutex_lock(&provider_bar.lock);
@@ -74,7 +58,6 @@ static void fill_info(struct provider_info *info)
 	info->bar_size = provider_bar.size;
 	info->pages_total = provider_bar.npages;
 	info->pages_free = provider_bar.nfree;
-	fill_pci(info);
 	provider_p2p_count_locked(info);
 	mutex_unlock(&provider_bar.lock);
 }
@@ -95,8 +78,6 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
 		struct provider_window_go window_go;
-		struct provider_export export;
-		struct provider_move move;
 	} arg = {};
 	long ret = 0;
 
@@ -136,11 +117,6 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 	case PROVIDER_IOC_WINDOW_GO:
 		ret = provider_window_go(file, &arg.window_go);
 		break;
-	case PROVIDER_IOC_EXPORT:
-		ret = provider_export(&arg.export);
-		break;
-	case PROVIDER_IOC_MOVE:
-		return provider_move(&arg.move);
 	default:
 		return -ENOTTY;
 	}
@@ -163,19 +139,8 @@ static struct miscdevice provider_misc = {
 	.mode = 0666,
 };
 
-static int bridge_shift_set(const char *val, const struct kernel_param *kp)
-{
-	int ret = param_set_int(val, kp);
-
-	if (!ret && provider_bar.pdev)
-		provider_shift_bridge(provider_bar.pdev, (resource_size_t)bridge_shift_mib << 20);
-	return ret;
-}
-
-static const struct kernel_param_ops bridge_shift_ops = { .set = bridge_shift_set,
-							  .get = param_get_int };
-module_param_cb(bridge_shift_mib, &bridge_shift_ops, &bridge_shift_mib, 0644);
-MODULE_PARM_DESC(bridge_shift_mib, "MiB by which bus addresses are below the CPU's");
+/* The client looks for GPUs by their vendor. The former one returns before the driver unbinds. */
+static unsigned short was_vendor;
 
 static int probe_gpu(struct pci_dev *pdev)
 {
@@ -183,7 +148,6 @@ static int probe_gpu(struct pci_dev *pdev)
 
 	provider_bar.phys = pci_resource_start(pdev, 2);
 	provider_bar.size = pci_resource_len(pdev, 2);
-	provider_bar.index = 2;
 	provider_bar.npages = provider_bar.size / PROVIDER_PAGE_SIZE - PROVIDER_KEEP_PAGES;
 	provider_bar.nfree = provider_bar.npages;
 	provider_bar.next_va = PROVIDER_VA_BASE;
@@ -198,59 +162,32 @@ static int probe_gpu(struct pci_dev *pdev)
 		bitmap_free(provider_bar.used);
 		return ret;
 	}
-	provider_bar.pdev = pdev;
-	provider_forge(pdev, PCI_VENDOR_ID_NVIDIA, PCI_CLASS_DISPLAY_3D);
+	provider_counts.pci_domain = pci_domain_nr(pdev->bus);
+	provider_counts.pci_bus = pdev->bus->number;
+	provider_counts.pci_devfn = pdev->devfn;
+	was_vendor = pdev->vendor;
+	pdev->vendor = PCI_VENDOR_ID_NVIDIA;
 	return 0;
 }
 
-static int probe_other(struct pci_dev *pdev)
-{
-	provider_bar.other = pdev;
-	provider_bar.other_phys = pci_resource_start(pdev, 2);
-	provider_forge(pdev, other_vendor, other_class);
-	provider_forge_other_bar(provider_bar.pdev, pci_resource_start(pdev, 2),
-				 pci_resource_len(pdev, 2));
-	return 0;
-}
-
-static int probe_enabled(struct pci_dev *pdev, int (*probe)(struct pci_dev *pdev))
+static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	int ret = pci_enable_device(pdev);
 
 	if (ret)
 		return ret;
-	ret = probe(pdev);
+	ret = probe_gpu(pdev);
 	if (ret)
 		pci_disable_device(pdev);
 	return ret;
 }
 
-/* The first function is the GPU; the second one another GPU if other_is_gpu is set. */
-static int provider_probe(struct pci_dev *pdev, const struct pci_device_id *id)
-{
-	if (!provider_bar.pdev)
-		return probe_enabled(pdev, probe_gpu);
-	return other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;
-}
-
-/* The driver that binds functions for a virtual machine. */
-static int passthrough_probe(struct pci_dev *pdev, const struct pci_device_id *id)
-{
-	return provider_bar.pdev && !other_is_gpu ? probe_enabled(pdev, probe_other) : -ENODEV;
-}
-
 static void provider_remove(struct pci_dev *pdev)
 {
-	if (pdev == provider_bar.pdev) {
-		provider_shift_bridge(pdev, 0);
-		misc_deregister(&provider_misc);
-		provider_p2p_exit();
-		bitmap_free(provider_bar.used);
-		provider_bar.pdev = NULL;
-	} else {
-		provider_bar.other = NULL;
-	}
-	provider_unforge(pdev);
+	misc_deregister(&provider_misc);
+	provider_p2p_exit();
+	bitmap_free(provider_bar.used);
+	pdev->vendor = was_vendor;
 	pci_disable_device(pdev);
 }
 
@@ -263,29 +200,14 @@ static struct pci_driver provider_driver = {
 	.remove = provider_remove,
 };
 
-static struct pci_driver passthrough_driver = {
-	.name = "vfio-pci",
-	.id_table = provider_ids,
-	.probe = passthrough_probe,
-	.remove = provider_remove,
-};
-
 static int __init provider_init(void)
 {
-	int ret = pci_register_driver(&provider_driver);
-
-	if (ret)
-		return ret;
-	ret = pci_register_driver(&passthrough_driver);
-	if (ret)
-		pci_unregister_driver(&provider_driver);
-	return ret;
+	return pci_register_driver(&provider_driver);
 }
 
 static void __exit provider_exit(void)
 {
 	provider_refuse_exit();
-	pci_unregister_driver(&passthrough_driver);
 	pci_unregister_driver(&provider_driver);
 }
 

@@ -190,7 +190,7 @@ static int table_fill(struct nvidia_p2p_page_table *table, struct provider_block
 }
 
 /* Makes or removes an uncached mapping of the page at @phys, as map_uncached asks. */
-void provider_hold_uncached(phys_addr_t phys)
+static void hold_uncached(phys_addr_t phys)
 {
 	lockdep_assert_held(&provider_bar.lock);
 	if (uncached && !map_uncached) {
@@ -348,7 +348,7 @@ static int pin_make(u64 p2p_token, u32 va_space, u64 va, u64 len, bool persisten
 		pin->block->refs++;
 	else
 		pin->context = pin->block->owner;
-	provider_hold_uncached(table->pages[0]->physical_address);
+	hold_uncached(table->pages[0]->physical_address);
 	list_add(&pin->node, &pins);
 	mutex_unlock(&provider_bar.lock);
 	return 0;
@@ -580,7 +580,7 @@ void provider_p2p_count_locked(struct provider_info *out)
 	struct mem_info *info;
 	struct pin *pin;
 
-	out->pins = provider_counts.maps;
+	out->pins = 0;
 	out->tables = 0;
 	list_for_each_entry(pin, &pins, node)
 		out->pins++;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Internal interfaces of the stand-in provider. memory.c has blocks and pages, p2p.c the
- * nvidia_p2p_* calls, dmabuf.c exported buffers, device.c the PCI functions and the node, forge.c
- * their disguise as GPUs, window.c a free at a chosen moment, refuse.c a kernel that refuses memory
- * types, pte.c the CPU's entries.
+ * nvidia_p2p_* calls, device.c the PCI function and the node, window.c a free at a chosen moment,
+ * refuse.c a kernel that refuses memory types, pte.c the CPU's entries.
  *
  * One lock, that of provider_bar, is held over each step of a get, and over put and free with their
  * callbacks, like the API lock of the real GPU driver: a put blocks while a callback runs, and
@@ -19,8 +18,6 @@
 #include <linux/slab.h>
 
 #include "provider_uapi.h"
-
-struct pci_dev;
 
 /* A module parameter that tests change while the provider runs. */
 #define KNOB(name, usual, text)        \
@@ -49,15 +46,11 @@ struct provider_block {
 	u64 va;
 	u64 npages;
 	u32 *pages; /* indices in the BAR */
-	int refs; /* the owner, each persistent pin, each dma-buf */
+	int refs; /* the owner, each persistent pin */
 };
 
 struct provider_bar {
 	struct mutex lock; /* everything here, and the lists of p2p.c */
-	struct pci_dev *pdev; /* the GPU */
-	struct pci_dev *other; /* the machine's second function, bound to one of our drivers */
-	phys_addr_t other_phys; /* its BAR */
-	int index; /* of the BAR among the GPU's */
 	phys_addr_t phys;
 	u64 size;
 	u32 npages; /* without those of PROVIDER_KEEP, which lie behind */
@@ -95,15 +88,6 @@ void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
 
 void provider_refuse_exit(void);
-
-void provider_hold_uncached(phys_addr_t phys);
-int provider_export(struct provider_export *arg);
-int provider_move(const struct provider_move *arg);
-
-void provider_forge(struct pci_dev *pdev, u16 vendor, u32 class);
-void provider_forge_other_bar(struct pci_dev *pdev, phys_addr_t start, u64 len);
-void provider_unforge(struct pci_dev *pdev);
-void provider_shift_bridge(struct pci_dev *pdev, resource_size_t shift);
 
 int provider_read_pte(struct provider_pte *arg);
 

@@ -58,11 +58,11 @@ struct provider_pte {
 };
 
 /* Places where a thread can be stopped. */
-#define PROVIDER_AFTER_MMAP	    1 /* of @fd, before a zap can find the VMA */
-#define PROVIDER_BEFORE_INSERT	    2 /* of a page-table entry */
-#define PROVIDER_BEFORE_PUT	    3 /* of any kind, before any lock of the provider */
-#define PROVIDER_AFTER_GET	    4 /* of any kind, before it returns; no lock held */
-#define PROVIDER_BEFORE_RESERVE	    5 /* of a memory type (x86) */
+#define PROVIDER_AFTER_MMAP	1 /* of @fd, before a zap can find the VMA */
+#define PROVIDER_BEFORE_INSERT	2 /* of a page-table entry */
+#define PROVIDER_BEFORE_PUT	3 /* of any kind, before any lock of the provider */
+#define PROVIDER_AFTER_GET	4 /* of any kind, before it returns; no lock held */
+#define PROVIDER_BEFORE_RESERVE 5 /* of a memory type (x86) */
 
 /*
  * Opens a window, in place of the one this descriptor had. EOPNOTSUPP where the kernel has no
@@ -110,46 +110,6 @@ struct provider_window_arm {
 	__u32 timeout_ms;
 };
 
-/*
- * Kinds of exported buffers. Up to PROVIDER_BUF_LONG one piece in the middle is wrong; from
- * PROVIDER_BUF_EXPORTER on all pieces are right.
- */
-enum provider_buf {
-	PROVIDER_BUF_GOOD,
-	PROVIDER_BUF_BEFORE, /* in front of the BAR */
-	PROVIDER_BUF_BEHIND,
-	PROVIDER_BUF_ACROSS, /* its end */
-	PROVIDER_BUF_WRAP, /* the end of the address space */
-	PROVIDER_BUF_UNALIGNED,
-	PROVIDER_BUF_ODD_LEN,
-	PROVIDER_BUF_EMPTY, /* a piece of no bytes */
-	PROVIDER_BUF_RAM,
-	PROVIDER_BUF_IOVA_RAM, /* as the DMA interface maps RAM: an IOVA if an IOMMU translates */
-	PROVIDER_BUF_BAR0, /* registers of the same function */
-	PROVIDER_BUF_OTHER_BAR, /* the other prefetchable BAR of the same function */
-	PROVIDER_BUF_CPU, /* an address of the CPU, which differs while bridge_shift_mib is set */
-	PROVIDER_BUF_SHORT, /* fewer bytes than the buffer has */
-	PROVIDER_BUF_LONG,
-	PROVIDER_BUF_EXPORTER, /* another exporter's name */
-	PROVIDER_BUF_OWNER, /* another owner */
-	PROVIDER_BUF_READ_ONLY, /* its descriptor is read-only */
-	PROVIDER_BUF_KINDS,
-};
-
-/* A dma-buf of own memory; whole pages of 64 KiB. EINVAL. */
-struct provider_export {
-	__u64 va;
-	__u64 size;
-	__u32 kind; /* enum provider_buf */
-	__s32 fd; /* out */
-};
-
-/* Notifies the importers of a buffer that it moves; the buffer stays. */
-struct provider_move {
-	__s32 fd;
-	__u32 pad;
-};
-
 struct provider_info {
 	__u64 bar_phys;
 	__u64 bar_size;
@@ -164,15 +124,10 @@ struct provider_info {
 	__u64 callback_ns; /* duration of the last callback */
 	__u64 largest_get; /* bytes of the largest request since load, also if it failed */
 	__u32 gets; /* calls since load */
-	__u32 pad;
-	__u32 bufs; /* dma-bufs now */
-	__u32 maps; /* of dma-bufs, now; pins counts them too */
-	__u32 iovas; /* pieces that were IOVAs, since load */
 	__u32 pci_domain; /* of the GPU */
 	__u8 pci_bus;
 	__u8 pci_devfn;
-	__u8 other_bus; /* the machine's second function, */
-	__u8 other_devfn; /* or the GPU's if it has one function */
+	__u16 pad[3];
 };
 
 /*
@@ -208,7 +163,5 @@ struct provider_lend {
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
 #define PROVIDER_IOC_WINDOW_GO	 _IOR(0xDB, 35, struct provider_window_go)
-#define PROVIDER_IOC_EXPORT	 _IOWR(0xDB, 9, struct provider_export)
-#define PROVIDER_IOC_MOVE	 _IOW(0xDB, 10, struct provider_move)
 
 #endif

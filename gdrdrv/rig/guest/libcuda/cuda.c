@@ -221,7 +221,6 @@ API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUde
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 		*value = 1;
 		break;
 	default: /* no virtual memory management */
@@ -493,24 +492,6 @@ API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
 	return r;
 }
 
-API CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
-					   CUmemRangeHandleType type, unsigned long long flags)
-{
-	struct provider_export arg = { .va = ptr, .size = size, .kind = PROVIDER_BUF_GOOD };
-	CUresult r;
-
-	if (!current)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (flags)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	r = call(PROVIDER_IOC_EXPORT, &arg);
-	if (!r)
-		*(int *)handle = arg.fd;
-	return r;
-}
-
 /* ---- calls that programs look up, and do not use with memory of cuMemAlloc ---- */
 
 static CUresult __attribute__((used)) not_supported(void)
@@ -521,6 +502,7 @@ static CUresult __attribute__((used)) not_supported(void)
 /* The call @name ignores its arguments. */
 #define NOT_SUPPORTED(name) __asm__(".globl " #name "\n\t.set " #name ", not_supported")
 
+NOT_SUPPORTED(cuMemGetHandleForAddressRange);
 NOT_SUPPORTED(cuMemCreate);
 NOT_SUPPORTED(cuMemRelease);
 NOT_SUPPORTED(cuMemAddressReserve);
