@@ -27,10 +27,10 @@ wheel:
 	@$(PACK_ENV) LIB_REAL='$(LIB_REAL)' WHEEL_ARCH='$(WHEEL_ARCH)' PYTHON='$(PYTHON)' packaging/wheel.sh
 
 # Installs, upgrades, uses and removes every package in a root of its own. Needs root.
-# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages.
+# GDRCOPY_PACKAGES= a directory with NVIDIA's packages: also the switch from them.
 check-packages:
 	@tests/deps.sh full
-	@GDRCOPY_SOURCE='$(GDRCOPY_SOURCE)' tests/packages/run.sh '$(O)'
+	@GDRCOPY_PACKAGES='$(GDRCOPY_PACKAGES)' tests/packages/run.sh '$(O)'
 
 # ---- committed files that are made from the code ----
 

@@ -3,14 +3,13 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|gdrcopy SOURCE|stamp|stamped
+# usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|stamp|stamped
 #	quick	stock 6.1 and 6.12 with three kinds of pins; on 6.1 also libgdrapi, tools, clients;
 #		6.1 on arm64. quick_6.1, quick_6.12, quick_arm64: one of them
 #	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a
 #		PATTERN. Rows that have passed on the current sources are skipped (RERUN=1: none)
 #	row	one row: "row 6.1/library" is libgdrapi with its tools and clients
 #	results	a page of all results
-#	gdrcopy	GDRCopy's library and tools, from its source tree SOURCE, on this driver
 #	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed has
 #		that of the last quick boot of 6.1 that passed
 #	stamped	exit code 0: the two are equal; 1: they differ; 2: a boot needs a download too
@@ -45,7 +44,6 @@ BUILD=$(mkdir -p "${O:-$SRC/build}/kernel" && cd "${O:-$SRC/build}/kernel" && pw
 
 . "$RIG/kernels.sh"
 . "$RIG/rig.sh"
-. "$RIG/gdrcopy.sh"
 . "$KERNEL_TESTS/matrix.sh"
 
 finish() {
@@ -199,7 +197,6 @@ esac
 say "seed $seed (RIG_SEED= repeats it)"
 case $command in
 row) need $NEEDS_AMD64; one_row "${1:-}" ;;
-gdrcopy) gdrcopy "${1:-}" ;;
 full | matrix) need $NEEDS_FULL; matrix "$@" ;;
 quick | quick_6.1 | quick_6.12 | quick_arm64) "$command" ;;
 *) sed -n 's/^# usage:/usage:/p' "$0" >&2; exit 2 ;;

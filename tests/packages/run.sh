@@ -6,8 +6,8 @@
 # upgrades, compiles clients, builds the DKMS module with kernel headers and a stand-in of the GPU
 # driver's source, replaces other packages, and removes everything. The root is made with mmdebstrap
 # from this machine's mirror configuration and cached as BUILD_DIR/packages/root.tar.
-# GDRCOPY_SOURCE= a git repository of GDRCopy: also the switch from NVIDIA's packages, built from
-# it.
+# GDRCOPY_PACKAGES= a directory with NVIDIA's libgdrapi, gdrdrv-dkms and gdrcopy of one version, as
+# somebody built them: also the switch from these.
 # shellcheck source=tests/packages/lib.sh
 TMPDIR=/var/tmp . "$(dirname "$0")/lib.sh" # for a root of some GB
 mkdir -p "$out/packages"

@@ -1,45 +1,28 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 # From NVIDIA's packages to this project's and back, in run.sh's root. Sourced by root.sh; uses its
-# variables. NVIDIA's packages are built from GDRCOPY_SOURCE=, a git repository, by the steps of
-# their packages/build-deb-packages.sh. Their gdrcopy-tests needs the CUDA toolkit; a package with
-# its name, version, files and dependency stands for it.
+# variables. NVIDIA's packages lie in GDRCOPY_PACKAGES=. Their gdrcopy-tests needs the CUDA toolkit; a
+# package with its name, version, files and dependency stands for it.
 : "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${arch:?}"
 
-# fill DIRECTORY: what their script puts in place of @...@
-fill() {
-	local subdir
-	subdir=$(sed -n 's/^MODULE_SUBDIR ?= *//p' "$tmp/nvidia/source/src/gdrdrv/Makefile")
-	find "$1" -type f -exec sed -i "s/@FULL_VERSION@/$theirs-1/g; s/@VERSION@/$theirs/g
-		s|@MODULE_LOCATION@|$subdir|g" {} +
-}
-build_theirs() {
-	local s=$tmp/nvidia/source d
-	mkdir -p "$s"
-	git -C "$GDRCOPY_SOURCE" archive HEAD | tar -x -C "$s" || return
-	theirs=$(sed -n 's/^#define GDR_API_M[AI][JN]OR_VERSION *//p' "$s/include/gdrapi.h" | paste -sd.)
+take_theirs() {
+	local p d f
+	mkdir -p "$tmp/nvidia" "$root/theirs"
+	for p in libgdrapi gdrdrv-dkms gdrcopy; do
+		set -- "$GDRCOPY_PACKAGES/${p}"_*.deb
+		if [ $# != 1 ] || [ ! -e "$1" ]; then
+			echo "$GDRCOPY_PACKAGES has not one package of $p"
+			return 1
+		fi
+		cp "$1" "$tmp/nvidia/$p.deb" || return
+	done
+	theirs=$(dpkg-deb -f "$tmp/nvidia/libgdrapi.deb" Version) && theirs=${theirs%-*}
 	echo "$theirs" >"$tmp/nvidia/version"
-
-	d=$tmp/nvidia/libgdrapi-$theirs
-	cp -R "$s" "$d" && cp -R "$s/packages/debian-lib" "$d/debian" && fill "$d" &&
-		cp "$s/README.md" "$d/debian/README.Debian" && cp "$s/README.md" "$d/debian/README.source" &&
-		(cd "$d" && dpkg-buildpackage -d -b -us -uc) || return
-
-	# It takes a script from the installed dkms: that of the root.
-	d=$tmp/nvidia/gdrdrv-dkms-$theirs
-	mkdir "$d" && cp -R "$s/src/gdrdrv" "$d/gdrdrv-$theirs" && cp "$s/packages/dkms.conf" "$d/gdrdrv-$theirs/" &&
-		cp -R "$s/scripts" "$d/gdrdrv-$theirs/" && cp -R "$s"/packages/dkms/* "$d/" && fill "$d" &&
-		(cd "$d" && PREFIX=$root dpkg-buildpackage -d -b -us -uc) || return
-
-	d=$tmp/nvidia/gdrcopy-$theirs
-	mkdir "$d" && cp -R "$s/packages/debian-meta" "$d/debian" && cp "$s/README.md" "$d/debian/README.Debian" &&
-		cp "$s/README.md" "$d/debian/README.source" && fill "$d" &&
-		(cd "$d" && dpkg-buildpackage -d -b -us -uc) || return
 
 	# The result of debhelper before 13.10 (Ubuntu 20.04 and 22.04): on removal the init script
 	# stays executable.
 	d=$tmp/nvidia/old
-	dpkg-deb -R "$tmp/nvidia/gdrdrv-dkms_$theirs-1_$arch.deb" "$d" || return
+	dpkg-deb -R "$tmp/nvidia/gdrdrv-dkms.deb" "$d" || return
 	sed -i '/^if \[ "$1" = "remove" \] && \[ -x/,/^fi/d' "$d/DEBIAN/postrm"
 	sed -i '/^if \[ "$1" = "install" \] && \[ -n/,/^fi/d' "$d/DEBIAN/preinst"
 	! grep -q 'chmod -x' "$d/DEBIAN/postrm" || return
@@ -53,11 +36,11 @@ build_theirs() {
 	{
 		printf 'Package: gdrcopy-tests\nVersion: %s-1\nArchitecture: %s\nMaintainer: test\nDescription: stand-in\n' \
 			"$theirs" "$arch"
-		sed -n "s/, \${.*//; s/@FULL_VERSION@/$theirs-1/; /^Depends: /p" "$s/packages/debian-tests/control"
+		echo "Depends: libgdrapi (>= $theirs-1)"
 	} >"$d/DEBIAN/control"
-	mkdir -p "$root/theirs" && dpkg-deb -b "$tmp/nvidia/old" "$root/theirs" &&
+	dpkg-deb -b "$tmp/nvidia/old" "$root/theirs" &&
 		dpkg-deb -b "$d" "$root/theirs" &&
-		cp "$tmp/nvidia/libgdrapi_$theirs-1_$arch.deb" "$tmp/nvidia/gdrcopy_$theirs-1_$arch.deb" "$root/theirs/"
+		cp "$tmp/nvidia/libgdrapi.deb" "$tmp/nvidia/gdrcopy.deb" "$root/theirs/"
 }
 
 # The next boot's scripts for gdrdrv, by systemd and by sysvinit. The module is loaded; the kernel
@@ -154,12 +137,10 @@ back() {
 	mv "$root/lib/modules/$K/build.away" "$root/lib/modules/$K/build"
 }
 
-if [ -z "${GDRCOPY_SOURCE:-}" ]; then
-	skip "from NVIDIA's packages to ours and back" "GDRCOPY_SOURCE= names no source of GDRCopy"
-elif ! git -C "$GDRCOPY_SOURCE" rev-parse -q --verify HEAD >/dev/null 2>&1; then
-	skip "from NVIDIA's packages to ours and back" "GDRCOPY_SOURCE= is no git repository"
+if [ -z "${GDRCOPY_PACKAGES:-}" ]; then
+	skip "from NVIDIA's packages to ours and back" "GDRCOPY_PACKAGES= names no directory"
 else
-	t "NVIDIA's packages, from their source" build_theirs
+	t "NVIDIA's packages: one of each" take_theirs
 	t "NVIDIA's packages: installed, and their script makes the node at boot" install_theirs
 	t "NVIDIA's driver removed, not purged: its script runs on" leftovers
 	t "the switch to ours" to_ours
