@@ -97,8 +97,9 @@ void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 	if (mr->file) /* else the pinning thread still owns them */
 		gdrdrv_memtype_free(mr);
 	complete_all(&mr->zapped);
+	/* Without a key: io_uring ignores a wake-up whose key is EPOLLPRI alone. */
 	if (mr->file)
-		wake_up_interruptible_poll(&mr->file->wait, EPOLLPRI);
+		wake_up_interruptible(&mr->file->wait);
 	atomic64_inc(&gdrdrv_stats.revokes);
 }
 

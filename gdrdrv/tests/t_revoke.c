@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* Free of pinned memory in each mode, poll, and every order of free, unmap, unpin, close, exit. */
 #define _GNU_SOURCE
+#include <linux/io_uring.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include "rig.h"
 
@@ -121,6 +123,50 @@ static void t_poll_wakes(void)
 	}
 	CHECK_EQ(poll(&pfd, 1, -1), 1); /* the time limit ends it otherwise */
 	CHECK_EQ(pfd.revents, POLLPRI);
+	CHECK_EQ(wait_child(child), 0);
+}
+
+static void *ring_part(int ring, size_t len, off_t at)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, ring, at);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+/* A revocation completes io_uring's poll, which ignores a wake-up whose key is EPOLLPRI alone. */
+static void t_poll_uring(void)
+{
+	struct io_uring_params params = { 0 };
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct io_uring_sqe *sqe;
+	struct io_uring_cqe *cqe;
+	uint8_t *sq, *cq;
+	pid_t child;
+	int ring = (int)syscall(SYS_io_uring_setup, 2, &params);
+
+	if (ring < 0)
+		SKIP("no io_uring");
+	sq = ring_part(ring, params.sq_off.array + 2 * 4, IORING_OFF_SQ_RING);
+	cq = ring_part(ring, params.cq_off.cqes + params.cq_entries * sizeof(*cqe),
+		       IORING_OFF_CQ_RING);
+	sqe = ring_part(ring, 2 * sizeof(*sqe), IORING_OFF_SQES);
+	*sqe = (struct io_uring_sqe){ .opcode = IORING_OP_POLL_ADD, .fd = drv, .user_data = 7 };
+	sqe->poll32_events = POLLPRI;
+	must_pin(drv, va, GPU_PAGE);
+	*(uint32_t *)(sq + params.sq_off.tail) = 1; /* array[0] is 0, the first entry */
+	CHECK_EQ(syscall(SYS_io_uring_enter, ring, 1, 0, 0, NULL, 0), 1);
+	CHECK_EQ(*(volatile uint32_t *)(cq + params.cq_off.tail), 0);
+	child = fork();
+	if (!child) {
+		usleep(100000);
+		_exit(gpu_free(prov, va) ? 1 : 0);
+	}
+	/* The time limit ends it otherwise. */
+	CHECK_EQ(syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0), 0);
+	cqe = (struct io_uring_cqe *)(cq + params.cq_off.cqes);
+	CHECK_EQ(cqe->user_data, 7);
+	CHECK_EQ(cqe->res, POLLPRI);
 	CHECK_EQ(wait_child(child), 0);
 }
 
@@ -245,6 +291,7 @@ const struct test tests_revoke[] = {
 	{ "free-memtype", t_free_memtype, ANY_MODE, 0, 0 },
 	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0, 0 },
 	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0, 0 },
+	{ "poll-uring", t_poll_uring, BY_CALLBACK, 0, 0 },
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0, 0 },
 	{ "all-orders", t_all_orders, ANY_MODE, 120, 0 },
 	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0, 0 },
