@@ -73,13 +73,13 @@ include src/copy/copy.mk
 LIB_SRCS := $(addprefix src/, \
 	$(addprefix base/, counters.c error.c inside.c process.c slots.c struct_size.c) \
 	$(addprefix cuda/, load.c device.c memory.c alloc.c engine.c) \
-	$(addprefix backend/, backends.c mapping.c gdrdrv.c dmabuf.c rm.c rm_client.c host.c) \
+	$(addprefix backend/, backends.c mapping.c trial.c gdrdrv.c dmabuf.c rm.c rm_client.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c entry.c evict.c miss.c pages.c) \
 	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c stats.c words.c) \
 	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
 
-LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),$(addprefix src/backend/rm_,range.c trial.c) \
+LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),src/backend/rm_range.c \
 	$(addprefix src/cuda/, import_slots.c watch.c))
 
 PUBLIC_HEADERS := gdrapi.h barcopy.h barcopy_queue.h barcopy_queue.cuh gdrconfig.h

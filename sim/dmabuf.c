@@ -343,6 +343,8 @@ bool sim_dmabuf_map(void *addr, size_t len, int prot, int flags, int fd, int64_t
 	sim_rm_own(true);
 	if (ours)
 		*out = map_dmabuf(buf, addr, len, prot, flags, fd, off);
+	if (ours && *out != MAP_FAILED && sim_env("GDRSIM_DMABUF_WRONG", 0))
+		*out = mmap(*out, len, prot, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	sim_rm_own(false);
 	pthread_mutex_unlock(&sim.lock);
 	return ours;

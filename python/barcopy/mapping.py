@@ -353,7 +353,7 @@ class Mapping(Closable):
 
     @property
     def backend(self):
-        """The name of the backend: gdrdrv, dmabuf, rm or host."""
+        """The name of the backend: gdrdrv, rm, dmabuf or host."""
         number = self._attribute(_lib.ATTR_BACKEND)
         return _lib.BACKENDS.get(number, str(number))
 

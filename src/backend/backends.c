@@ -4,11 +4,14 @@
 
 #include "base/env.h"
 
-/* In the order in which they are asked. */
+/*
+ * In the order in which they are asked: dmabuf behind rm, since no run of it on a GPU is recorded
+ * (docs/release-2.6.0.md).
+ */
 static const struct gdri_backend *const all_backends[] = {
 	&gdri_backend_gdrdrv,
-	&gdri_backend_dmabuf,
 	&gdri_backend_rm,
+	&gdri_backend_dmabuf,
 	&gdri_backend_host,
 };
 

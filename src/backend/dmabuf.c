@@ -4,18 +4,21 @@
  * 13.3 and newer allow that mmap, as does a GPU without a frame buffer; driver 580 (CUDA 13.0) on
  * an H200 refuses it with errno 524 (2026-11-20). Where 580.65.06 to 595.45.04 allow it, they map
  * the buffer's first memory object alone (nv_dma_buf_mmap() of open-gpu-kernel-modules), and mmap
- * succeeds. A trial map at the pin decides.
+ * succeeds. Each pin maps the buffer, and before the first one of this process's memory is served,
+ * on each GPU and for each kind of mapping, a trial compares bytes (trial.c).
  */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend/backend.h"
 #include "base/process.h"
 #include "backend/rm_client.h"
+#include "backend/trial.h"
 
-enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524 };
+enum { CUDA_WITH_DMABUF_MMAP = 13030, KERNEL_ENOTSUPP = 524, DEVICES = 64 };
+
+static struct gdri_trial trials[DEVICES][2]; /* by ordinal; with GDR_PIN_FLAG_FORCE_PCIE */
 
 /* A GPU that exports none may still map a dma-buf of another process. */
 static int dmabuf_open(void **state)
@@ -88,13 +91,12 @@ static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type
 	return rc;
 }
 
-static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
+static int pin_untried(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
 {
 	void *map;
 	int fd, rc;
 
-	if (request->memory.kind != GDRI_MEMORY_DEVICE)
-		return gdri_fail(ENOTSUP, "not device memory");
+	(void) final;
 	rc = mapping_type(request, &pin->type);
 	if (!rc)
 		rc = get_dmabuf(request, &fd);
@@ -123,6 +125,38 @@ static int dmabuf_unpin(struct gdri_pin *pin)
 	if (pin->fd >= 0)
 		gdri_fork_close(pin->fd);
 	return 0;
+}
+
+static gdr_mapping_type_t type_of(const struct gdri_pin *pin)
+{
+	return pin->type;
+}
+
+static const struct gdri_trial_of plain = { &gdri_backend_dmabuf, GDRI_ALLOCATION_PLAIN,
+					    pin_untried, type_of };
+
+/* Memory of another process may have no address by which the copy engine could compare it. */
+static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	const struct gdri_memory *m = &request->memory;
+	bool pcie = request->flags & GDR_PIN_FLAG_FORCE_PCIE, unused;
+	gdr_mapping_type_t type;
+	int rc;
+
+	if (m->kind != GDRI_MEMORY_DEVICE)
+		return gdri_fail(ENOTSUP, "not device memory");
+	if (!request->imported && (m->device < 0 || m->device >= DEVICES))
+		return gdri_fail(ENOTSUP, "no GPU %d", m->device);
+	rc = pin_untried(request, pin, &unused);
+	if (rc || request->imported)
+		return rc;
+	rc = gdri_trial(&trials[m->device][pcie], &plain, m->device, m->context, request->flags,
+			&type);
+	if (rc && request->mapped)
+		munmap((void *)pin->copy_start, pin->mapped_size);
+	if (rc)
+		dmabuf_unpin(pin);
+	return rc;
 }
 
 static int dmabuf_map(struct gdri_pin *pin, gdr_mapping_type_t wish)

@@ -10,7 +10,6 @@
 #include "base/process.h"
 #include "cuda/watch.h"
 #include "backend/rm_range.h"
-#include "backend/rm_trial.h"
 
 #if GDRI_RM
 /*
@@ -128,30 +127,107 @@ static int rm_attribute(void *state, gdr_attr_t attr)
 	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && !gdri_cuda_any_coherent());
 }
 
-static int pin_once(const struct gdri_pin_request *request, struct gdri_pin *pin)
+/*
+ * RM reports where it has put a map: in BAR1, or where a coherent link has the memory. A mapping
+ * counts as cached, which needs fewer fences, if both RM and CUDA say so. On arm64,
+ * nvidia_mmap_helper() mapped BAR1 as Device memory before 590 (NV_PGPROT_WRITE_COMBINED_DEVICE,
+ * nv-pgprot.h), and still does on some machines (rm_disable_iomap_wc()); an unaligned load from
+ * Device memory faults.
+ */
+static gdr_mapping_type_t type_of(const struct gdri_pin *pin)
 {
-	const struct gdri_memory *m = &request->memory;
-	struct gdri_rm_trial trial;
+	const struct gdri_rm_range *range = pin->priv;
+	const struct gdri_rm_gpu *gpu = range->gpu;
+	bool in_bar1 = range->objects[0].address - gpu->bar1 < gpu->bar1_size;
+
+	if (gpu->coherent && !in_bar1)
+		return GDR_MAPPING_TYPE_CACHING;
+#ifdef __aarch64__
+	unsigned int major = gdri_rm_driver_major();
+
+	if (major && major < RM_FIRST_WITH_NORMAL_BAR1)
+		return GDR_MAPPING_TYPE_DEVICE;
+#endif
+	return gdri_load_errno((const char *)pin->map + 1) == EFAULT ? GDR_MAPPING_TYPE_DEVICE
+								     : GDR_MAPPING_TYPE_WC;
+}
+
+static int pin_range(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
+		     bool *final)
+{
 	struct gdri_rm_range *range;
 	struct gdri_rm_gpu *gpu;
-	int rc;
+	int rc = gdri_rm_gpu_get(request->memory.device, &gpu);
 
-	rc = gdri_rm_gpu_get(m->device, &gpu);
 	if (rc)
 		return rc;
-	rc = gdri_rm_trial(gpu, m->context, &trial);
-	if (!rc)
-		rc = gdri_rm_range_open(gpu, request,
-					trial.verdict == GDRI_RM_ANY ? NULL : trial.reason, &range,
-					NULL);
-	if (rc) {
+	rc = gdri_rm_range_open(gpu, request, exportable, &range, final);
+	if (rc)
 		gdri_rm_gpu_put();
-		return rc;
-	}
 	pin->priv = range;
 	pin->persistent = true;
-	pin->type = trial.type;
-	return 0;
+	return rc;
+}
+
+static int try_any(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
+{
+	struct gdri_text why = { .len = 0 };
+	int rc = pin_range(request, pin, false, final);
+
+	if (!rc || gdri_is_short(rc) || gdri_rm_flavour() != GDRI_RM_UNKNOWN)
+		return rc;
+	gdri_text_add(&why, "%s", gdri_error_text());
+	return gdri_fail(-rc,
+			 "%s (the driver's flavour cannot be read here; no dma-buf is exported by "
+			 "the proprietary one, nor in gVisor without its capability \"rdma\")",
+			 why.s);
+}
+
+static int try_exportable(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
+{
+	return pin_range(request, pin, true, final);
+}
+
+static const struct gdri_trial_of any = { &gdri_backend_rm, GDRI_ALLOCATION_PLAIN, try_any,
+					  type_of };
+static const struct gdri_trial_of chunks = { &gdri_backend_rm, GDRI_ALLOCATION_VMM, try_exportable,
+					     type_of };
+
+/* Where libcuda's exports cannot be observed, exportable memory is served, by descriptors. */
+static int pin_tried(struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
+		     struct gdri_pin *pin)
+{
+	const struct gdri_memory *m = &request->memory;
+	struct gdri_text why = { .len = 0 };
+	bool unused;
+	int rc = gdri_trial(&gpu->any, &any, m->device, m->context, 0, &pin->type);
+
+	if (!rc)
+		return pin_range(request, pin, false, &unused);
+	if (rc != -ENOTSUP)
+		return rc;
+	gdri_text_add(&why, "%s", gdri_error_text());
+	rc = gdri_trial(&gpu->exportable, &chunks, m->device, m->context, 0, &pin->type);
+	if (rc == -ENOTSUP)
+		return gdri_fail(ENOTSUP, "%s", why.s);
+	if (!rc)
+		rc = pin_range(request, pin, true, &unused);
+	if (rc != -ENOTSUP || request->imported)
+		return rc;
+	gdri_text_add(&why, "; and %s", gdri_error_text());
+	return gdri_fail(ENOTSUP, "%s", why.s);
+}
+
+static int pin_once(const struct gdri_pin_request *request, struct gdri_pin *pin)
+{
+	struct gdri_rm_gpu *gpu;
+	int rc = gdri_rm_gpu_get(request->memory.device, &gpu);
+
+	if (rc)
+		return rc;
+	rc = pin_tried(gpu, request, pin);
+	gdri_rm_gpu_put();
+	return rc;
 }
 
 static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)

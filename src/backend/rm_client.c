@@ -11,12 +11,6 @@
 #include "base/process.h"
 #include "backend/rm_client.h"
 
-/* A client of RM, which ends with its descriptor. */
-struct session {
-	int ctl;
-	rm_handle client;
-};
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static const struct {
@@ -53,7 +47,7 @@ static int fail_status(uint32_t status, const char *what)
 	return gdri_fail(EIO, "%s: NV_STATUS 0x%x", what, status);
 }
 
-static int call(int fd, unsigned long request, void *arg, const uint32_t *status, const char *what)
+int gdri_rm_call(int fd, unsigned long request, void *arg, const uint32_t *status, const char *what)
 {
 	while (ioctl(fd, request, arg)) {
 		if (errno == EBADF || errno == ENOTTY)
@@ -65,8 +59,8 @@ static int call(int fd, unsigned long request, void *arg, const uint32_t *status
 	return status && *status ? fail_status(*status, what) : 0;
 }
 
-static int control(const struct session *s, rm_handle object, uint32_t command, void *params,
-		   size_t size, const char *what)
+int gdri_rm_control(const struct gdri_rm_session *s, rm_handle object, uint32_t command,
+		    void *params, size_t size, const char *what)
 {
 	struct rm_control arg = { .client = s->client,
 				  .object = object,
@@ -74,14 +68,14 @@ static int control(const struct session *s, rm_handle object, uint32_t command, 
 				  .params = (uintptr_t)params,
 				  .params_size = (uint32_t)size };
 
-	return call(s->ctl, RM_IOC_CONTROL, &arg, &arg.status, what);
+	return gdri_rm_call(s->ctl, RM_IOC_CONTROL, &arg, &arg.status, what);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 #define NO_NODE "the NVIDIA driver's node is not there"
 
-static int open_gpu_node(const struct session *s, unsigned int minor, int *fd)
+static int open_gpu_node(const struct gdri_rm_session *s, unsigned int minor, int *fd)
 {
 	struct rm_register_fd reg = { .ctl_fd = s->ctl };
 	char path[32];
@@ -91,7 +85,7 @@ static int open_gpu_node(const struct session *s, unsigned int minor, int *fd)
 	rc = gdri_open_node(path, NO_NODE, fd);
 	if (rc)
 		return rc;
-	rc = call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
+	rc = gdri_rm_call(*fd, RM_IOC_REGISTER_FD, &reg, NULL, "REGISTER_FD");
 	if (rc)
 		gdri_fork_close(*fd);
 	return rc;
@@ -99,7 +93,7 @@ static int open_gpu_node(const struct session *s, unsigned int minor, int *fd)
 
 enum { VERSION_LINE = 256 };
 
-static _Atomic unsigned int driver_major; /* read with each client, and by each gdr_open() */
+static _Atomic unsigned int driver_major; /* read by each gdr_open() */
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
 static void read_driver_major(void)
@@ -143,13 +137,13 @@ int gdri_rm_check(void)
 /* ---- clients --------------------------------------------------------------------------------- */
 
 /* Makes an object below parent; params are the class's, or NULL. */
-static int alloc(const struct session *s, rm_handle parent, uint32_t class, void *params,
+static int alloc(const struct gdri_rm_session *s, rm_handle parent, uint32_t class, void *params,
 		 const char *what, rm_handle *object)
 {
 	struct rm_alloc arg = {
 		.client = s->client, .parent = parent, .class = class, .params = (uintptr_t)params
 	};
-	int rc = call(s->ctl, RM_IOC_ALLOC, &arg, &arg.status_515, what);
+	int rc = gdri_rm_call(s->ctl, RM_IOC_ALLOC, &arg, &arg.status_515, what);
 
 	if (!rc && arg.status_535)
 		rc = fail_status(arg.status_535, what);
@@ -157,21 +151,20 @@ static int alloc(const struct session *s, rm_handle parent, uint32_t class, void
 	return rc;
 }
 
-static void session_close(struct session *s)
+static void session_close(struct gdri_rm_session *s)
 {
 	gdri_fork_close(s->ctl); /* which ends the client and all below it */
-	*s = (struct session){ .ctl = -1 };
+	*s = (struct gdri_rm_session){ .ctl = -1 };
 }
 
-static int session_open(struct session *s)
+static int session_open(struct gdri_rm_session *s)
 {
 	int rc;
 
-	*s = (struct session){ .ctl = -1 };
+	*s = (struct gdri_rm_session){ .ctl = -1 };
 	rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &s->ctl);
 	if (rc)
 		return rc;
-	read_driver_major();
 	rc = alloc(s, 0, RM_CLASS_CLIENT, NULL, "RM_ALLOC of a client", &s->client);
 	if (rc)
 		session_close(s);
@@ -179,24 +172,25 @@ static int session_open(struct session *s)
 }
 
 /* The device object of a GPU whose node is open: without that RM refuses it (0x1b). */
-static int alloc_device(const struct session *s, uint32_t gpu_id, struct rm_gpu_id_info *info,
-			rm_handle *device)
+static int alloc_device(const struct gdri_rm_session *s, uint32_t gpu_id,
+			struct rm_gpu_id_info *info, rm_handle *device)
 {
 	struct rm_device_params params = { .instance = 0 };
 	int rc;
 
 	*info = (struct rm_gpu_id_info){ .gpu_id = gpu_id };
-	rc = control(s, s->client, RM_CONTROL_GPU_ID_INFO, info, sizeof(*info), "GPU_GET_ID_INFO");
+	rc = gdri_rm_control(s, s->client, RM_CONTROL_GPU_ID_INFO, info, sizeof(*info),
+			     "GPU_GET_ID_INFO");
 	if (rc)
 		return rc;
 	params.instance = info->device_instance;
 	return alloc(s, s->client, RM_CLASS_DEVICE, &params, "RM_ALLOC of a device", device);
 }
 
-static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_CARDS])
+static int read_cards(const struct gdri_rm_session *s, struct rm_card_info cards[RM_MAX_CARDS])
 {
 	memset(cards, 0, RM_MAX_CARDS * sizeof(cards[0]));
-	return call(s->ctl, RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
+	return gdri_rm_call(s->ctl, RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
 }
 
 /* ---- does a GPU export its memory? ----------------------------------------------------------- */
@@ -205,25 +199,27 @@ static int read_cards(const struct session *s, struct rm_card_info cards[RM_MAX_
  * GPU_GET_INFO, or its second version where only that is passed on: gVisor refuses every control
  * that it does not list, by NOT_SUPPORTED (pkg/sentry/devices/nvproxy, version.go, August 2026).
  */
-static int get_gpu_info(const struct session *s, rm_handle subdevice, struct rm_gpu_info *info)
+static int get_gpu_info(const struct gdri_rm_session *s, rm_handle subdevice,
+			struct rm_gpu_info *info)
 {
 	static const size_t lengths[] = { RM_GPU_INFO_LENGTHS };
 	struct rm_gpu_info_list list = { .count = 1, .infos = (uintptr_t)info };
 	struct rm_gpu_info_v2 v2 = { .count = 1, .infos = { *info } };
-	int rc = control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list), "GPU_GET_INFO");
+	int rc = gdri_rm_control(s, subdevice, RM_CONTROL_GPU_INFO, &list, sizeof(list),
+				 "GPU_GET_INFO");
 
 	if (rc != -ENOTSUP)
 		return rc;
 	rc = -EINVAL; /* also what RM answers to another release's length */
 	for (size_t i = 0; rc == -EINVAL && i < sizeof(lengths) / sizeof(lengths[0]); i++)
-		rc = control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
-			     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
+		rc = gdri_rm_control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
+				     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
 	*info = v2.infos[0];
 	return rc;
 }
 
 /* Integrated ones do, to no use. */
-static int ask_gpu(const struct session *s, const struct rm_card_info *card)
+static int ask_gpu(const struct gdri_rm_session *s, const struct rm_card_info *card)
 {
 	struct rm_gpu_info dmabuf = { .index = RM_GPU_INFO_DMABUF };
 	struct rm_subdevice_params params = { .instance = 0 };
@@ -242,7 +238,7 @@ static int ask_gpu(const struct session *s, const struct rm_card_info *card)
 }
 
 /* Stops at the first GPU that does. */
-static int ask_gpus(const struct session *s)
+static int ask_gpus(const struct gdri_rm_session *s)
 {
 	struct rm_card_info cards[RM_MAX_CARDS];
 	int node, known = 0, rc = read_cards(s, cards);
@@ -281,7 +277,7 @@ enum gdri_rm_flavour gdri_rm_flavour(void)
 int gdri_rm_exports_dmabuf(void)
 {
 	static atomic_bool yes; /* as long as the driver is loaded */
-	struct session s;
+	struct gdri_rm_session s;
 	int rc = gdri_cuda_can_export();
 
 	if (rc || atomic_load_explicit(&yes, memory_order_relaxed))
@@ -303,40 +299,16 @@ int gdri_rm_exports_dmabuf(void)
 /* ---- this process's client ------------------------------------------------------------------- */
 
 GDRI_MUTEX(lock); /* guards what follows; own and the GPUs are constant while there are users */
-static struct session own = { .ctl = -1 };
+static struct gdri_rm_session own = { .ctl = -1 };
 static struct gdri_rm_gpu *gpus;
 static size_t users; /* pins, and pins in progress */
 
-rm_handle gdri_rm_client(void)
-{
-	return own.client;
-}
-
-int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what)
-{
-	return call(own.ctl, request, arg, status, what);
-}
-
-int gdri_rm_call_node(const struct gdri_rm_gpu *gpu, unsigned long request, void *arg,
-		      const uint32_t *status, const char *what)
-{
-	return call(gpu->node, request, arg, status, what);
-}
-
-int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what)
-{
-	return control(&own, own.client, command, params, size, what);
-}
-
-/* For a pin, whose callers know one errno for every shortage. */
-static int for_pin(int rc)
-{
-	return gdri_is_short(rc) ? -ENOMEM : rc;
-}
-
+/* A map, too, has one errno for every shortage. */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 {
-	return for_pin(open_gpu_node(&own, gpu->minor, fd));
+	int rc = open_gpu_node(&gpu->own, gpu->minor, fd);
+
+	return gdri_is_short(rc) ? -ENOMEM : rc;
 }
 
 /* CUDA's ordinals, RM's instances and the minors differ: the PCI address identifies a GPU. */
@@ -366,6 +338,7 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 {
 	struct rm_gpu_id_info info;
 	struct rm_card_info card;
+	struct gdri_pci_address pci;
 	struct gdri_rm_gpu *gpu = calloc(1, sizeof(*gpu));
 	bool integrated;
 	int rc;
@@ -377,15 +350,16 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	if (!rc && integrated)
 		rc = gdri_fail(ENOTSUP, "not on an integrated GPU");
 	if (!rc)
-		rc = gdri_cuda_pci_address(device, &gpu->pci);
+		rc = gdri_cuda_pci_address(device, &pci);
 	if (!rc)
 		rc = gdri_cuda_is_coherent(device, &gpu->coherent);
 	if (!rc)
-		rc = gpus ? 0 : for_pin(session_open(&own));
+		rc = gpus ? 0 : session_open(&own);
 	if (!rc)
-		rc = find_card(&gpu->pci, &card);
+		rc = find_card(&pci, &card);
 	if (rc)
 		goto err_free;
+	gpu->own = own;
 	gpu->minor = card.minor;
 	gpu->bar1 = card.fb_address;
 	gpu->bar1_size = card.fb_size;
@@ -442,7 +416,7 @@ bool gdri_rm_client_ends(void)
 	ends = gpus && !users && atomic_exchange(&suspect, false);
 	/* Without users: a trial, which has one, writes what is read here. */
 	for (gpu = gpus; ends && gpu; gpu = gpu->next)
-		ends = !gpu->wrong;
+		ends = !gpu->any.wrong && !gpu->exportable.wrong;
 	while (ends && (gpu = gpus)) {
 		gpus = gpu->next;
 		gdri_fork_close(gpu->node);
@@ -457,7 +431,7 @@ bool gdri_rm_client_ends(void)
 /* process.c closes the descriptors; client and objects are the parent's. */
 static void after_fork(void)
 {
-	own = (struct session){ .ctl = -1 };
+	own = (struct gdri_rm_session){ .ctl = -1 };
 	gpus = NULL;
 	users = 0;
 }

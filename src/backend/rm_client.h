@@ -7,7 +7,7 @@
  *   rm.c          the backend's table, and whether the administrator allows it
  *   rm_client.c   the nodes, what gdr_open() asks, this process's client, the GPUs
  *   rm_range.c    duplicates of the memory objects behind a range, and CPU mappings of them
- *   rm_trial.c    all of it verified on the library's own memory, once for each GPU
+ *   trial.c       all of it verified on the library's own memory, once for each GPU
  *
  * The first pin makes client and GPUs, which live as long as the process, as CUDA's own do, unless
  * the program closes their descriptors. A duplicate keeps the physical memory, whatever happens to
@@ -21,40 +21,31 @@
 #define GDRI_RM_CLIENT_H
 
 #include "abi/rm.h"
-#include "backend/backend.h"
+#include "backend/trial.h"
 
 #ifndef GDRI_RM
 #define GDRI_RM 1 /* make RM_BACKEND=0: without what follows the question */
 #endif
 
-/* Constant while it is used, except for the trial's verdict. */
+/* A client of RM, which ends with its descriptor. */
+struct gdri_rm_session {
+	int ctl;
+	rm_handle client;
+};
+
+/* Constant while it is used, except for the verdicts. */
 struct gdri_rm_gpu {
 	struct gdri_rm_gpu *next;
+	struct gdri_rm_session own; /* this process's */
 	int ordinal; /* CUDA's, in this process */
-	struct gdri_pci_address pci;
 	unsigned int minor;
 	uint32_t instance; /* RM's number of the device */
 	int node; /* open for good: without it RM refuses the device object (0x1b) */
 	rm_handle device;
 	uint64_t bar1, bar1_size; /* in the CPU's address space; 0: unknown */
 	bool coherent; /* by CUDA: the CPU reaches its memory over a coherent link */
-
-	/* The verdict, under rm_trial.c's lock. */
-	struct gdri_rm_trial {
-		enum gdri_rm_verdict {
-			GDRI_RM_UNTRIED,
-			GDRI_RM_ANY, /* serves any device memory */
-			GDRI_RM_EXPORTABLE, /* serves VMM memory that was made exportable */
-			GDRI_RM_NONE
-		} verdict;
-		gdr_mapping_type_t type; /* of the mappings */
-		char reason[256]; /* why not ANY */
-	} trial;
-	bool never_any; /* `trial.reason` stands for good */
-	bool wrong; /* since mappings were wrong, which a new trial might not see */
-	bool warned;
-	uint64_t again_ns; /* the verdict stands until then; 0: for good */
-	uint64_t wait_ns; /* and then so long, twice as long each time */
+	struct gdri_trial any; /* of any device memory */
+	struct gdri_trial exportable; /* of VMM memory that was made exportable */
 };
 
 /*
@@ -92,11 +83,10 @@ bool gdri_rm_client_ends(void);
  */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd);
 
-/* One call on the client, or the GPU's node; status: arg's field that receives RM's answer. */
-int gdri_rm_call(unsigned long request, void *arg, const uint32_t *status, const char *what);
-int gdri_rm_call_node(const struct gdri_rm_gpu *gpu, unsigned long request, void *arg,
-		      const uint32_t *status, const char *what);
-int gdri_rm_control(uint32_t command, void *params, size_t size, const char *what);
-rm_handle gdri_rm_client(void);
+/* One call; status: arg's field that receives RM's answer, or NULL. */
+int gdri_rm_call(int fd, unsigned long request, void *arg, const uint32_t *status,
+		 const char *what);
+int gdri_rm_control(const struct gdri_rm_session *s, rm_handle object, uint32_t command,
+		    void *params, size_t size, const char *what);
 
 #endif

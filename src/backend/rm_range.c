@@ -36,11 +36,12 @@ enum { OBJECT_UNIT = 1 << 20 };
 /* What fails at an end is for no caller to mend: EIO, whatever RM answers. */
 static int free_object(const struct gdri_rm_range *range, rm_handle object)
 {
-	struct rm_free arg = { .client = gdri_rm_client(),
+	struct rm_free arg = { .client = range->gpu->own.client,
 			       .parent = range->gpu->device,
 			       .object = object };
 
-	return gdri_rm_call(RM_IOC_FREE, &arg, &arg.status, "RM_FREE") ? -EIO : 0;
+	return gdri_rm_call(range->gpu->own.ctl, RM_IOC_FREE, &arg, &arg.status, "RM_FREE") ? -EIO
+											    : 0;
 }
 
 static bool add_object(struct gdri_rm_range *r, rm_handle object, uint64_t offset, uint64_t size)
@@ -83,8 +84,7 @@ struct export
 		struct rm_export_515 old;
 		struct rm_export_570 now;
 	} asked;
-	bool unknown_layout;
-	bool unseen; /* libcuda's calls cannot be watched */
+	bool final; /* the layout is unknown, or libcuda's calls cannot be watched */
 	bool no_memory;
 	unsigned int minor; /* of the node; the first one that is not the GPU's stays */
 };
@@ -98,7 +98,7 @@ static void check_node(struct export *export, int fd)
 	struct stat st;
 
 	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
-		export->unknown_layout = true;
+		export->final = true;
 	else if (export->minor == export->gpu->minor)
 		export->minor = minor(st.st_rdev);
 }
@@ -118,7 +118,7 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	if (_IOC_TYPE(request) != RM_IOC_TYPE || _IOC_NR(request) != RM_EXPORT_NUMBER)
 		return;
 	if ((!is_old && _IOC_SIZE(request) != sizeof(*now)) || old->count > RM_EXPORT_MAX) {
-		export->unknown_layout = true;
+		export->final = true;
 		return;
 	}
 	check_node(export, fd);
@@ -130,7 +130,7 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	}
 	if (status != RM_OK)
 		return;
-	export->unknown_layout |= export->sources.count && export->client != old->client;
+	export->final |= export->sources.count && export->client != old->client;
 	export->client = old->client;
 	for (uint32_t i = 0; i < old->count; i++)
 		export->no_memory |=
@@ -145,21 +145,24 @@ static int check_export(const struct export *export)
 
 	if (export->no_memory)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
-	if (export->unknown_layout)
+	if (export->final)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
 	if (export->minor != export->gpu->minor)
 		return gdri_fail(EINVAL,
 				 "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
 				 export->minor, export->gpu->ordinal);
 	if (!sources->count)
-		return gdri_fail(ENOTSUP, "libcuda's export of a dma-buf was not seen");
+		return gdri_fail(
+			ENOTSUP,
+			"libcuda's export of a dma-buf was not seen: it passes by libcuda's "
+			"import of ioctl(), as by syscall(), or another hook hides it; "
+			"gdrdrv needs no such look");
 	for (size_t i = 0; i < sources->count; i++) {
 		const struct gdri_rm_object *s = &sources->objects[i];
 
 		if (!s->size || s->offset % HOST_PAGE || s->size % HOST_PAGE)
 			return gdri_fail(ENOTSUP, "a memory object ends within a page");
-		if (__builtin_add_overflow(sum, s->size, &sum))
-			sum = UINT64_MAX;
+		sum += s->size;
 	}
 	if (sources->count != export->total || sum != export->size)
 		return gdri_fail(ENOTSUP,
@@ -192,8 +195,8 @@ static int mend(struct export *export, int *fd)
 	head->total = head->count = 1;
 	head->size = sizes[0] = export->size;
 	*status = RM_OK;
-	rc = gdri_rm_call_node(export->gpu, export->refused, &export->asked, status,
-			       "the library's EXPORT_TO_DMABUF_FD");
+	rc = gdri_rm_call(export->gpu->node, export->refused, &export->asked, status,
+			  "the library's EXPORT_TO_DMABUF_FD");
 	if (rc)
 		return rc;
 	observe(export, export->gpu->node, export->refused, &export->asked);
@@ -207,7 +210,7 @@ static int observe_export(const struct gdri_pin_request *request, uint64_t va,
 {
 	int rc = gdri_cuda_watch_begin(observe, export);
 
-	export->unseen = rc == -ENOTSUP;
+	export->final = rc == -ENOTSUP;
 	if (rc)
 		return rc;
 	rc = gdri_cuda_dmabuf(&request->memory, va, export->size, false, fd);
@@ -230,12 +233,13 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export)
 
 	for (size_t i = 0; !rc && i < export->sources.count; i++) {
 		const struct gdri_rm_object *s = &export->sources.objects[i];
-		struct rm_dup arg = { .client = gdri_rm_client(),
+		struct rm_dup arg = { .client = range->gpu->own.client,
 				      .parent = range->gpu->device,
 				      .source_client = export->client,
 				      .source_object = s->object };
 
-		rc = gdri_rm_call(RM_IOC_DUP, &arg, &arg.status, "RM_DUP_OBJECT");
+		rc = gdri_rm_call(range->gpu->own.ctl, RM_IOC_DUP, &arg, &arg.status,
+				  "RM_DUP_OBJECT");
 		if (!rc)
 			rc = add_duplicate(range, arg.object, s->offset, s->size);
 	}
@@ -244,7 +248,7 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export)
 
 /* Adds what is behind [*va, end), or the first part of it, and moves *va behind that. */
 static int find_part(struct gdri_rm_range *range, const struct gdri_pin_request *request,
-		     uint64_t *va, uint64_t end, bool *never)
+		     uint64_t *va, uint64_t end, bool *final)
 {
 	struct export export = { .gpu = range->gpu, .size = end - *va, .minor = range->gpu->minor };
 	int fd, rc = observe_export(request, *va, &export, &fd);
@@ -254,7 +258,7 @@ static int find_part(struct gdri_rm_range *range, const struct gdri_pin_request 
 		gdri_fork_close(fd);
 	}
 	free(export.sources.objects);
-	*never = export.unseen || export.unknown_layout;
+	*final = export.final;
 	*va += export.size;
 	return rc;
 }
@@ -292,14 +296,14 @@ static void own_pages(const struct gdri_pin_request *request, uint64_t *start, u
 }
 
 static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
-			  bool *never)
+			  bool *final)
 {
 	uint64_t start, end, behind = request->va + request->mapped_size;
 	int rc = 0;
 
 	own_pages(request, &start, &end);
 	for (uint64_t va = start; !rc && va < end;)
-		rc = find_part(range, request, &va, end, never);
+		rc = find_part(range, request, &va, end, final);
 	if (rc)
 		return rc;
 	/* The whole GPU pages: RM checks a map's limits (memMap_IMPL()). More is not mapped. */
@@ -318,7 +322,7 @@ static int check_import(const struct gdri_rm_gpu *gpu, int fd)
 	unsigned int major = gdri_rm_driver_major();
 	struct rm_export_info info = { .fd = fd };
 	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
-	int rc = gdri_rm_control(RM_CONTROL_EXPORT_INFO, &info,
+	int rc = gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, &info,
 				 old ? sizeof(struct rm_export_info_515) : sizeof(info),
 				 "GET_EXPORT_OBJECT_INFO");
 
@@ -336,10 +340,12 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	struct rm_import_fd params = { .fd = fd,
 				       .type = RM_EXPORT_TYPE_RM,
 				       .parent = range->gpu->device };
-	int rc = check_import(range->gpu, fd);
+	const struct gdri_rm_gpu *gpu = range->gpu;
+	int rc = check_import(gpu, fd);
 
 	if (!rc)
-		rc = gdri_rm_control(RM_CONTROL_IMPORT_FD, &params, sizeof(params), "IMPORT_FD");
+		rc = gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_IMPORT_FD, &params,
+				     sizeof(params), "IMPORT_FD");
 	if (rc)
 		return rc;
 	if (base + size < end)
@@ -379,11 +385,10 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       const char *only_exportable, struct gdri_rm_range **out, bool *never)
+		       bool exportable, struct gdri_rm_range **out, bool *final)
 {
 	struct gdri_rm_range *range = calloc(1, sizeof(*range));
 	struct gdri_text why = { .len = 0 };
-	bool unused;
 	int rc;
 
 	if (!range)
@@ -391,16 +396,13 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 	range->gpu = gpu;
 	if (request->imported)
 		rc = find_imported(range, request);
-	else if (only_exportable)
+	else if (exportable)
 		rc = find_by_chunks(range, request);
 	else
-		rc = find_by_dmabuf(range, request, never ? never : &unused);
-	if (!rc) {
-		*out = range;
+		rc = find_by_dmabuf(range, request, final);
+	*out = range;
+	if (!rc)
 		return 0;
-	}
-	if (rc == -ENOTSUP && only_exportable && !request->imported)
-		gdri_text_add(&why, "%s; and ", only_exportable);
 	gdri_text_add(&why, "%s", gdri_error_text());
 	gdri_rm_range_close(range);
 	return gdri_fail(-rc, "%s", why.s);
@@ -409,11 +411,8 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 /* Pages that could not be removed keep their objects, and BAR1, until the process ends. */
 int gdri_rm_range_close(struct gdri_rm_range *range)
 {
-	int first;
+	int first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
 
-	if (!range)
-		return 0;
-	first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
 	for (size_t i = 0; !range->mapped && i < range->count; i++) {
 		int rc = free_object(range, range->objects[i].object);
 
@@ -429,14 +428,14 @@ int gdri_rm_range_close(struct gdri_rm_range *range)
 static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
 		  bool read_only, int fd)
 {
-	struct rm_map arg = { .client = gdri_rm_client(),
+	struct rm_map arg = { .client = range->gpu->own.client,
 			      .device = range->gpu->device,
 			      .object = o->object,
 			      .offset = o->offset,
 			      .length = size,
 			      .flags = read_only ? RM_MAP_READ_ONLY : 0,
 			      .fd = fd };
-	int rc = gdri_rm_call(RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
+	int rc = gdri_rm_call(range->gpu->own.ctl, RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
 
 	if (rc == -ENOMEM)
 		return gdri_fail(ENOMEM, "%s: BAR1 has no room for 0x%zx bytes", gdri_error_text(),
@@ -447,12 +446,14 @@ static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, s
 
 static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_object *o)
 {
-	struct rm_unmap arg = { .client = gdri_rm_client(),
+	struct rm_unmap arg = { .client = range->gpu->own.client,
 				.device = range->gpu->device,
 				.object = o->object,
 				.address = o->address };
 
-	return gdri_rm_call(RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY") ? -EIO : 0;
+	return gdri_rm_call(range->gpu->own.ctl, RM_IOC_UNMAP, &arg, &arg.status, "RM_UNMAP_MEMORY")
+		       ? -EIO
+		       : 0;
 }
 
 /*

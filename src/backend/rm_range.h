@@ -18,13 +18,12 @@ struct gdri_rm_range {
 };
 
 /*
- * Finds and duplicates the objects behind the request's range. only_exportable: NULL, or why this
- * GPU's exports cannot be observed and exportable memory alone is served. *never is set, if not
- * NULL, where no later export can be observed either.
+ * Finds and duplicates the objects behind the request's range; exportable: by descriptors, for VMM
+ * memory that was made exportable. *final is set if no later export can be observed either.
  */
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       const char *only_exportable, struct gdri_rm_range **range, bool *never);
-/* Frees all duplicates; returns the first failure. NULL is no range. */
+		       bool exportable, struct gdri_rm_range **range, bool *final);
+/* Frees all duplicates; returns the first failure. */
 int gdri_rm_range_close(struct gdri_rm_range *range);
 
 /* Maps the first `length` bytes, in no child. */

@@ -202,7 +202,7 @@ for g in d["gpus"]:
     assert g["cuda_malloc"] == (["rm"] if sys.argv[2] == "0" else []), g' "$rm_rc"
 # the environment is that of the programs for which the doctor stands
 rows "$tool" --sim "$sim" <<-END
-	CUDA 13.3: dmabuf|GDRSIM_DRIVER_VERSION=13030||0|ordinary GPU memory \(cudaMalloc\) is served, by dmabuf
+	CUDA 13.3: dmabuf|GDRSIM_DRIVER_VERSION=13030||0|ok +dmabuf works: 64 KiB of cuMemAlloc memory
 	no device: exit 1|GDRSIM_DEVICES=0||1|CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE
 	GDRCOPY_BACKEND is reported|GDRCOPY_BACKEND=rm||$status|GDRCOPY_BACKEND is "rm"
 	no memory: exit 2|GDRSIM_FAIL=cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2||2|where memory was short
@@ -238,7 +238,7 @@ assert g["backends"]["rm"] and g["cuda_malloc"] == [] and g["ordinary_memory"] =
 assert d["ordinary_memory"] == "no", d["ordinary_memory"]
 found = [f["found"] for f in d["findings"] if f["subject"] == "backends"]
 assert any("only exportable memory (cuMemCreate) is served" in f for f in found), found
-assert any("rm does not serve cuMemAlloc memory (pin): cuMemGetHandleForAddressRange" in f
+assert any("rm does not serve cuMemAlloc memory (pin): the trial on GPU 0 failed: cuMemGetHandleFor" in f
            for f in found), found
 assert any("rm works: 64 KiB of cuMemCreate memory" in f for f in found), found'
 else

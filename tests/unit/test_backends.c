@@ -223,16 +223,16 @@ SCENE(named_backends_alone,
 
 /* The order of the list is the order of trial. */
 SCENE(order,
-	OPENS(ANY), PINS(CHUNK, DMABUF),
+	OPENS(ANY), PINS(CHUNK, RM),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=rm,dmabuf"), PINS(CHUNK, RM), PINS(DEVICE, RM),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF))
 
 /* One context: a backend that can serves each kind of memory. */
 SCENE(fall_through,
 	OPENS(ANY), HAS(PERSISTENT | FORCE_PCIE), PINS(HOST, ON_HOST),
-	PINS(CHUNK, RM, "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_MMAP=-"))
+	PINS(CHUNK, RM), PINS(CHUNK, DMABUF, .fault = "cuMemGetHandleForAddressRange:1=801"))
 
-SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, DMABUF), PINS(HOST, ON_HOST))
+SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, RM), PINS(HOST, ON_HOST))
 
 SCENE(use_dmabuf_mmap,
 	OPEN_FAILS(ANY, ENODEV, .says = { "13.3", "any memory" }), /* driver 13.0: this backend alone was asked for */
@@ -255,7 +255,7 @@ SCENE(wrong_memory,
 	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
 	PIN_FAILS(MANAGED, EINVAL, .says = { "managed", "allocate with cudaMalloc, cuMemCreate or" }),
 	PIN_FAILS(DEVICE, ENOMEM, "GDRSIM_DMABUF_MMAP=1", "cuMemGetHandleForAddressRange:1=2",
-	  .says = { "dmabuf: " }, .never = { "rm: ", "host: " }))
+	  .says = { "rm: " }, .never = { "dmabuf: ", "host: " }))
 
 /* Which of several backends' reasons is the errno of a failed pin. */
 SCENE(precedence,
@@ -264,10 +264,10 @@ SCENE(precedence,
 	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:*=2"),
 	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:*=800"))
 
-/* rm's EACCES outranks the ENOTSUP of the backend before it, and host's. */
+/* rm's EACCES outranks the ENOTSUP of the backend behind it, and host's. */
 SCENE(refused_by_rm,
 	OPENS(ANY, .set = "GDRSIM_DMABUF_MMAP=0"), PINS(CHUNK, RM), /* the trial is over */
-	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:2=800",
+	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:1=800",
 	  .says = { "dmabuf: this driver refuses mmap of its dma-buf", "rm: " }))
 
 SCENE(only_unclear_reasons,
@@ -290,7 +290,7 @@ SCENE(force_pcie,
 
 /* Over a coherent link mappings are cached unless GDR_PIN_FLAG_FORCE_PCIE is supported and given. */
 SCENE(coherent_link,
-	OPENS(ANY), PINS(DEVICE, DMABUF, .type = GDR_MAPPING_TYPE_CACHING), /* starts CUDA */
+	OPENS(ANY), PINS(DEVICE, RM, .type = GDR_MAPPING_TYPE_CACHING), /* starts CUDA */
 	OPENS(DEFAULT, .set = "GDRSIM_RM_DRIVER=580.95.05 GDRCOPY_BACKEND=rm"), HAS(PERSISTENT),
 	PINS(DEVICE, RM, .type = GDR_MAPPING_TYPE_CACHING),
 	PIN_FAILS(DEVICE, EINVAL, .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),

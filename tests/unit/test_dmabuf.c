@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * The dma-buf backend: which drivers have it, what it maps, and each of its failures, which leaves
- * nothing behind.
+ * The dma-buf backend: which drivers have it, its trial, what it maps, and each of its failures,
+ * which leaves nothing behind.
  */
+#include <unistd.h>
+
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "fixture.h"
@@ -139,6 +141,9 @@ static void short_buffer(void)
 {
 	gdr_mh_t h = { 77 };
 
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h)); /* with the trial */
+	OK(gdr_unpin_buffer(g, h));
+	h.h = 77;
 	resources_note();
 	wrap_reset();
 	wrap_lseek_size(v.chunk - 4096);
@@ -232,6 +237,93 @@ static void unmap_fails(void)
 	OK(gdr_unpin_buffer(g, h));
 }
 
+/* ---- the trial ----------------------------------------------------------- */
+
+enum { SECOND = 1000 }; /* at which the clock stands */
+
+static int pin(CUdeviceptr addr, uint32_t flags)
+{
+	gdr_mh_t h = { 77 };
+	int rc = gdr_pin_buffer_v2(g, addr, 4096, flags, &h);
+
+	if (!rc)
+		OK(gdr_unpin_buffer(g, h));
+	return rc;
+}
+
+/* Once for each GPU, and for each kind of mapping. */
+static void tried_once(void)
+{
+	CUdeviceptr p;
+	gdr_mh_t h;
+	void *map;
+	size_t had;
+
+	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
+	p = standin_alloc(4096);
+	CU(cuda.cuCtxSetCurrent(standin_primary(0)));
+	had = standin_device_bytes(0);
+	for (int i = 0; i < 2; i++) {
+		unsigned long made = cuda_hooks.calls("cuMemAlloc");
+
+		OK(pin(v.ptr, 0));
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") - made, i ? 0 : 3);
+		OK(pin(v.ptr, GDR_PIN_FLAG_FORCE_PCIE));
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") - made, i ? 0 : 6);
+		OK(barcopy_map_range(g, p, 4096, 0, &map, &h)); /* mapped as long as it is pinned */
+		OK(barcopy_unmap_range(g, h));
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") - made, i ? 0 : 9);
+	}
+	ck_assert_uint_eq(standin_device_bytes(0), had);
+}
+
+/* Bytes that differ are final, and a range of either kind leaves nothing. */
+static void wrong_bytes(void)
+{
+	const char *text = "dmabuf: the trial on GPU 0 failed: the mapping shows other memory";
+	gdr_mh_t h;
+	void *map;
+
+	wrap_clock(SECOND);
+	FAILS_WITH(ENOTSUP, text, pin(v.ptr, 0));
+	FAILS_WITH(ENOTSUP, text, barcopy_map_range(g, v.ptr, 4096, 0, &map, &h));
+	resources_note();
+	unsetenv("GDRSIM_DMABUF_WRONG");
+	wrap_clock(SECOND + 86400);
+	FAILS_WITH(ENOTSUP, text, pin(v.ptr, 0));
+	FAILS_WITH(ENOTSUP, text, barcopy_map_range(g, v.ptr, 4096, 0, &map, &h));
+	ck_assert_ptr_null(resources_changed());
+}
+
+/* What says nothing about dmabuf stands for a second, a shortage not at all. */
+static void heals(void)
+{
+	wrap_clock(SECOND);
+	cuda_hooks.set_fail("cuMemAlloc:2=2");
+	FAILS_WITH(ENOMEM, "dmabuf: the first pin on GPU 0 tries memory of its own: cuMemAlloc",
+		   pin(v.ptr, 0));
+	cuda_hooks.set_fail("cuMemcpyHtoDAsync:*=700");
+	FAILS_WITH(ENOTSUP, "the copy engine could not reach", pin(v.ptr, 0));
+	cuda_hooks.set_fail(NULL);
+	FAILS_WITH(ENOTSUP, "the copy engine could not reach", pin(v.ptr, 0));
+	wrap_clock(SECOND + 2);
+	OK(pin(v.ptr, 0));
+}
+
+/* Another process's memory has no trial. */
+static void imported(void)
+{
+	barcopy_mem_t mem;
+	int fd;
+
+	CU(cuda.cuMemGetHandleForAddressRange(&fd, v.ptr, v.chunk,
+					      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	OK(barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
+	OK(barcopy_mem_free(g, &mem));
+	close(fd);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), 0);
+}
+
 #define CUDA_13_3 "GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -245,6 +337,11 @@ static const struct unit_test tests[] = {
 	{ "every error of a map", map_error_paths, CUDA_13_3 },
 	{ "nothing unmapped that was not mapped (L6)", no_unmap_of_nothing, CUDA_13_3 },
 	{ "munmap fails", unmap_fails, CUDA_13_3 },
+	{ "tried once for each GPU and kind", tried_once,
+	  CUDA_13_3 " GDRSIM_DEVICES=2 GDRSIM_DMABUF_PCIE=1" },
+	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1" },
+	{ "a verdict heals", heals, CUDA_13_3 },
+	{ "an import is not tried", imported, CUDA_13_3 },
 };
 
 UNIT_MAIN("dmabuf", tests, unit_before = start_alone, unit_after = end)

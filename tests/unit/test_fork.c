@@ -134,7 +134,8 @@ static void handlers_that_map(void)
 	standin_start();
 	addr = standin_alloc(65536);
 	ck_assert_int_eq(pthread_atfork(map_now, map_now, NULL), 0);
-	ck_assert_int_eq(maps(), 0);
+	for (int i = 0; i < 2; i++) /* the stand-in closes its ends of dma-bufs at the next one */
+		ck_assert_int_eq(maps(), 0);
 	in_child = resources_fds();
 	alarm(20);
 	for (int i = 1; i <= 3; i++) {

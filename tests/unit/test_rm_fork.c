@@ -94,7 +94,7 @@ static void closed_by_the_program(void)
 	p = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	note_fds();
 	rm_sim.faults("OPEN_CTL:1=EMFILE"); /* no GPU, and so no user of a client */
-	FAILS(ENOMEM, rm_pin(p, MIB, 0));
+	FAILS(EMFILE, rm_pin(p, MIB, 0));
 	OK(rm_pin(p, MIB, 0));
 	if (open)
 		OK(rm_use_open(&u, p, MIB, 0));

@@ -318,7 +318,8 @@ static const struct unit_test tests[] = {
 	  "GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0", "the driver's flavour cannot be read here",
 	  .bare = true },
 	{ "gdr_open(), a known flavour that exports nothing", unknown_flavour, "",
-	  "rm: cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and", .bare = true },
+	  "rm: the trial on GPU 0 failed: cuMemGetHandleForAddressRange: "
+	  "CUDA_ERROR_NOT_SUPPORTED (801); and", .bare = true },
 	SECOND_VERSION("515.43.04"),
 	SECOND_VERSION("530.30.02"),
 	SECOND_VERSION("535.43.02"),

@@ -5,7 +5,7 @@
 
 #include "doctor/doctor.h"
 
-const char *const backend_names[] = { "gdrdrv", "dmabuf", "rm", "host", NULL };
+const char *const backend_names[] = { "gdrdrv", "rm", "dmabuf", "host", NULL };
 
 static const struct probe_gpu *probe_of(const struct probes *p, const char *pci)
 {

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* The trial of a backend on the library's own memory: see trial.c. */
+#ifndef GDRI_TRIAL_H
+#define GDRI_TRIAL_H
+
+#include "backend/backend.h"
+
+/* What is tried. */
+struct gdri_trial_of {
+	const struct gdri_backend *backend; /* its map, unmap and unpin are called */
+	enum gdri_allocation_kind kind; /* of the memory */
+	/* Pins memory of the library. *final is set if every later pin of that kind fails too. */
+	int (*pin)(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final);
+	gdr_mapping_type_t (*type)(const struct gdri_pin *pin); /* of the pin's mapping */
+};
+
+/* The verdict on one GPU, under trial.c's lock. Zeroes: not tried. */
+struct gdri_trial {
+	enum { GDRI_UNTRIED, GDRI_PASSED, GDRI_FAILED } verdict;
+	gdr_mapping_type_t type; /* of the mappings */
+	char reason[400]; /* of a failure */
+	bool wrong; /* the failure: mappings were wrong, which a new trial might not see */
+	uint64_t again_ns; /* a failure stands until then; 0: for good */
+	uint64_t wait_ns; /* and then so long, twice as long each time */
+};
+
+/*
+ * Is the backend right on this GPU? Tried with memory of `context` (or NULL), by pins with these
+ * flags, if there is no verdict, or a failure that says nothing about the backend: that one stands
+ * for a second, then for twice as long each time, up to an hour. Returns 0 with the mappings' type,
+ * -ENOTSUP with the reason, or a shortage.
+ */
+int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, int device, void *context,
+	       uint32_t flags, gdr_mapping_type_t *type);
+
+#endif
