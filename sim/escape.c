@@ -2,7 +2,7 @@
 /*
  * The one place where libcuda calls ioctl, like the real one through an import slot that the loader
  * fills in. It is built once more without a procedure linkage table, and once without any such slot
- * (sim.mk).
+ * (sim.mk). With GDRSIM_EXPORT_UNSEEN=1 exports of dma-bufs alone pass by the slot.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,17 +10,16 @@
 
 #include "sim.h"
 
-#ifdef SIM_ESCAPE_DIRECT
+enum { EXPORT_TO_DMABUF_FD = 217 };
+
 int sim_escape(int fd, unsigned long request, void *arg)
 {
 	__typeof__(&ioctl) call;
 
+#ifndef SIM_ESCAPE_DIRECT
+	if (_IOC_NR(request) != EXPORT_TO_DMABUF_FD || !sim_env("GDRSIM_EXPORT_UNSEEN", 0))
+		return ioctl(fd, request, arg);
+#endif
 	*(void **)&call = dlsym(RTLD_DEFAULT, "ioctl");
 	return call(fd, request, arg);
 }
-#else
-int sim_escape(int fd, unsigned long request, void *arg)
-{
-	return ioctl(fd, request, arg);
-}
-#endif

@@ -149,7 +149,8 @@ for name in sys.argv[1:]:
 		595.71.04 a debugger that reads .* crashes the kernel .*11 ok, 3 notes,
 		595.71.05 the driver is newer than 595.45.04, .*11 ok, 2 notes,
 		595.100.01 the driver is newer than 595.45.04, .*11 ok, 2 notes,
-		600.10 the driver is newer than 595.45.04, .*11 ok, 2 notes,
+		600.10 the driver is newer than 595.45.04, .*from 580 on; no later source was read.* what differs ok .*11 ok, 2 notes,
+		610.43 the driver is newer than 595.45.04, .*drivers from 610 on also map dma-bufs of discrete GPUs.*11 ok, 2 notes,
 	END
 else
 	skip "the made-up machines" "no python3"
@@ -229,6 +230,8 @@ if [ -e "$nodes" ]; then
 		maps refused: no memory|GDRSIM_RM_PROTECTED=1||1|rm does not serve cuMemCreate memory \(pin\)
 		maps refused: in short|GDRSIM_RM_PROTECTED=1||1|only cudaHostAlloc
 		a driver that is too old|GDRSIM_RM_DRIVER=510.108.03||1|rm does not serve cuMemAlloc memory \(open\): driver 510 is too old
+		exports past libcuda's import|GDRSIM_EXPORT_UNSEEN=1||1|means: rm reads in libcuda's ioctl
+		exports past the import: the way out|GDRSIM_EXPORT_UNSEEN=1||1|to do: load the kernel module gdrdrv
 		a node that may not be opened|GDRSIM_RM_DENIED=0||1|rm does not serve .*/dev/nvidia0 may not be opened
 	END
 	run LD_PRELOAD="$nodes" GDRSIM_DMABUF=0 "$tool" --sim "$sim" --json

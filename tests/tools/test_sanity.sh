@@ -39,11 +39,11 @@ good 'rm: SYNC_MEMOPS is not there from the start, late copies' rm 3 GDRSIM_SYNC
 good 'rm: memory of many objects' rm 3 GDRSIM_RM_OBJECT_MIB=2 --
 good 'rm: exportable memory alone' rm 4 GDRSIM_DMABUF=0 --
 good 'rm: cached memory' rm 4 GDRSIM_COHERENT=1 --
-good 'dmabuf' dmabuf 3 GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 --
-good 'dmabuf: cuMemCreate' dmabuf 4 GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
+good 'dmabuf' dmabuf 3 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 --
+good 'dmabuf: cuMemCreate' dmabuf 4 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
 good 'dmabuf: SYNC_MEMOPS is not there from the start, late copies' dmabuf 3 \
-	GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
-good 'dmabuf: force-PCIe pins' dmabuf 3 GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
+	GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
+good 'dmabuf: force-PCIe pins' dmabuf 3 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
 good 'host' host 15 -- -a cuMemHostAlloc
 good 'second device' rm 3 GDRSIM_DEVICES=2 -- -d 1
 for level in 2.0 2.3 2.4 2.5 2.6; do

@@ -249,6 +249,9 @@ static const struct unit_test tests[] = {
 	  "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and " },
 	{ "no import of ioctl in libcuda", rm_exportable_alone, "LD_LIBRARY_PATH=$SIM/direct",
 	  "libcuda imports no ioctl() that could be watched; and " },
+	{ "exports past the import of ioctl", rm_exportable_alone, "GDRSIM_EXPORT_UNSEEN=1",
+	  "libcuda's export of a dma-buf was not seen: it passes by libcuda's import of ioctl(), as "
+	  "by syscall(), or another hook hides it; gdrdrv needs no such look; and " },
 	{ "the share policy", rm_exportable_alone, "GDRSIM_RM_SHARE=0",
 	  "RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and " },
 	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },

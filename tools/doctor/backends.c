@@ -22,7 +22,18 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 }
 
 /* One machine has several; the first of the list has to be removed first. */
-enum { WSL, OLD_DRIVER, NODES, PROPRIETARY, CONFIDENTIAL, MIG, GEFORCE, EXPORT, HINDRANCES };
+enum {
+	WSL,
+	OLD_DRIVER,
+	NODES,
+	PROPRIETARY,
+	CONFIDENTIAL,
+	MIG,
+	GEFORCE,
+	EXPORT,
+	UNSEEN,
+	HINDRANCES
+};
 
 static const struct obstacle obstacles[HINDRANCES] = {
 	[WSL] = { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
@@ -50,7 +61,22 @@ static const struct obstacle obstacles[HINDRANCES] = {
 	[EXPORT] = { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may "
 		     "lack dma-bufs, or CUDA be older than 11.7",
 		     "load the kernel module gdrdrv", true },
+	[UNSEEN] = { "rm reads in libcuda's ioctl() what is behind an address, and this libcuda "
+		     "makes "
+		     "that call by another way, or another library's hook hides it",
+		     "load the kernel module gdrdrv, which asks the GPU driver instead", true },
 };
+
+static bool export_unseen(const struct unit *u)
+{
+	bool found = false;
+
+	for (int i = 0; i < u->probe->trials; i++)
+		found |= !strcmp(u->probe->trial[i].backend, "rm") &&
+			 (strstr(u->probe->trial[i].text, "export of a dma-buf was not seen") ||
+			  strstr(u->probe->trial[i].text, "no ioctl() that could be watched"));
+	return found;
+}
 
 const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
 {
@@ -65,10 +91,11 @@ const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u
 		[MIG] = strstr(name, " MIG "), /* "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
 		[GEFORCE] = !export && strstr(name, "GeForce"),
 		[EXPORT] = !export,
+		[UNSEEN] = export_unseen(u),
 	};
 
-	for (int i = 0; i < HINDRANCES && !m->probe->stand_in; i++)
-		if (applies[i])
+	for (int i = 0; i < HINDRANCES; i++)
+		if (applies[i] && (!m->probe->stand_in || i == UNSEEN))
 			return &obstacles[i];
 	return NULL;
 }
