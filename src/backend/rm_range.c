@@ -316,11 +316,17 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */
 
-/* RM imports memory of any GPU below any device, and then maps other memory: see check_node(). */
-static int check_import(const struct gdri_rm_gpu *gpu, int fd)
+/*
+ * Adds the part [at, end) of an exported chunk [base, base + size); fd stays the caller's. RM
+ * imports memory of any GPU below any device, and then maps other memory: see check_node().
+ */
+static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t size, uint64_t at,
+		  uint64_t end)
 {
-	unsigned int major = gdri_rm_driver_major();
+	const struct gdri_rm_gpu *gpu = range->gpu;
+	struct rm_import_fd params = { .fd = fd, .type = RM_EXPORT_TYPE_RM, .parent = gpu->device };
 	struct rm_export_info info = { .fd = fd };
+	unsigned int major = gdri_rm_driver_major();
 	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
 	int rc = gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, &info,
 				 old ? sizeof(struct rm_export_info_515) : sizeof(info),
@@ -330,19 +336,6 @@ static int check_import(const struct gdri_rm_gpu *gpu, int fd)
 		rc = gdri_fail(EINVAL,
 			       "the descriptor's memory is on device instance %u, GPU %d is %u",
 			       info.device_instance, gpu->ordinal, gpu->instance);
-	return rc;
-}
-
-/* Adds the part [at, end) of an exported chunk [base, base + size); fd stays the caller's. */
-static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t size, uint64_t at,
-		  uint64_t end)
-{
-	struct rm_import_fd params = { .fd = fd,
-				       .type = RM_EXPORT_TYPE_RM,
-				       .parent = range->gpu->device };
-	const struct gdri_rm_gpu *gpu = range->gpu;
-	int rc = check_import(gpu, fd);
-
 	if (!rc)
 		rc = gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_IMPORT_FD, &params,
 				     sizeof(params), "IMPORT_FD");
@@ -371,23 +364,13 @@ static int find_by_chunks(struct gdri_rm_range *range, const struct gdri_pin_req
 	return rc;
 }
 
-static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_request *request)
-{
-	const struct gdri_memory *m = &request->memory;
-
-	if (request->va < m->base || request->va - m->base >= m->size ||
-	    m->size - (request->va - m->base) < request->mapped_size)
-		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
-	return import(range, request->imported->fd, m->base, m->size, request->va,
-		      request->va + request->mapped_size);
-}
-
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
 		       bool exportable, struct gdri_rm_range **out, bool *final)
 {
 	struct gdri_rm_range *range = calloc(1, sizeof(*range));
+	const struct gdri_memory *m = &request->memory;
 	struct gdri_text why = { .len = 0 };
 	int rc;
 
@@ -395,7 +378,8 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	range->gpu = gpu;
 	if (request->imported)
-		rc = find_imported(range, request);
+		rc = import(range, request->imported->fd, m->base, m->size, request->va,
+			    request->va + request->mapped_size);
 	else if (exportable)
 		rc = find_by_chunks(range, request);
 	else
@@ -425,25 +409,6 @@ int gdri_rm_range_close(struct gdri_rm_range *range)
 
 /* ---- CPU mappings ---------------------------------------------------------------------------- */
 
-static int rm_map(const struct gdri_rm_range *range, struct gdri_rm_object *o, size_t size,
-		  bool read_only, int fd)
-{
-	struct rm_map arg = { .client = range->gpu->own.client,
-			      .device = range->gpu->device,
-			      .object = o->object,
-			      .offset = o->offset,
-			      .length = size,
-			      .flags = read_only ? RM_MAP_READ_ONLY : 0,
-			      .fd = fd };
-	int rc = gdri_rm_call(range->gpu->own.ctl, RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
-
-	if (rc == -ENOMEM)
-		return gdri_fail(ENOMEM, "%s: BAR1 has no room for 0x%zx bytes", gdri_error_text(),
-				 size);
-	o->address = arg.address;
-	return rc;
-}
-
 static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_object *o)
 {
 	struct rm_unmap arg = { .client = range->gpu->own.client,
@@ -463,14 +428,24 @@ static int rm_unmap(const struct gdri_rm_range *range, const struct gdri_rm_obje
 static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, void *at, void **map)
 {
 	struct gdri_rm_object *o = &range->objects[range->mapped];
-	int fd, rc = gdri_rm_open_node(range->gpu, &fd);
+	struct rm_map arg = { .client = range->gpu->own.client,
+			      .device = range->gpu->device,
+			      .object = o->object,
+			      .offset = o->offset,
+			      .length = size,
+			      .flags = read_only ? RM_MAP_READ_ONLY : 0 };
+	int rc = gdri_rm_open_node(range->gpu, &arg.fd);
 
 	if (rc)
 		return rc;
-	rc = rm_map(range, o, size, read_only, fd);
+	rc = gdri_rm_call(range->gpu->own.ctl, RM_IOC_MAP, &arg, &arg.status, "RM_MAP_MEMORY");
+	if (rc == -ENOMEM)
+		rc = gdri_fail(ENOMEM, "%s: BAR1 has no room for 0x%zx bytes", gdri_error_text(),
+			       size);
+	o->address = arg.address;
 	if (!rc) {
-		rc = gdri_pages_map(fd, 0, at, size, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-				    map);
+		rc = gdri_pages_map(arg.fd, 0, at, size,
+				    read_only ? PROT_READ : PROT_READ | PROT_WRITE, map);
 		if (*map == MAP_FAILED)
 			rm_unmap(range, o);
 		else
@@ -479,7 +454,7 @@ static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, vo
 			rc = gdri_fail(rc == EAGAIN ? ENOMEM : ENOTSUP, "mmap of 0x%zx bytes: %s",
 				       size, strerror(rc));
 	}
-	gdri_fork_close(fd);
+	gdri_fork_close(arg.fd);
 	return rc;
 }
 

@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/process.h"
 #include "copy/copy.h"
+#include "copy/word.h"
 #include "backend/trial.h"
 
 enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
@@ -26,8 +26,7 @@ enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
 /* Exportable memory is tried with the first one only. */
 static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 
-#define SECOND	     1000000000ull
-#define LONGEST_WAIT (3600 * SECOND)
+#define SECOND 1000000000ull
 
 /* One try, under lock; too large for a caller's stack. */
 static struct {
@@ -57,22 +56,10 @@ static int fail_wrong(const char *text)
 	return gdri_fail(ENOTSUP, "%s", text);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
-}
-
 static void make_pattern(struct buffer *b, unsigned int nth)
 {
-	struct timespec now;
-	unsigned int seed;
+	unsigned int seed = (unsigned int)(gdri_now_ns() ^ b->memory.addr >> 9) ^ nth * 0x9e3779b9u;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	seed = (unsigned int)(now.tv_nsec ^ now.tv_sec << 20) ^
-	       (unsigned int)(b->memory.addr >> 9) ^ nth * 0x9e3779b9u;
 	for (size_t i = 0; i < COMPARED; i++)
 		b->pattern[i] = (unsigned char)(rand_r(&seed) >> 8);
 }
@@ -194,7 +181,7 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 			 void *context, uint32_t flags)
 {
 	bool first = trial->verdict == GDRI_UNTRIED;
-	uint64_t now = now_ns();
+	uint64_t now = gdri_now_ns();
 	int rc;
 
 	if (!first && (!trial->again_ns || now < trial->again_ns))
@@ -214,10 +201,7 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 			 of->kind == GDRI_ALLOCATION_PLAIN ? "cuMemAlloc" : "cuMemCreate",
 			 rc ? trial->reason : "served");
 	}
-	trial->wait_ns = first ? SECOND : 2 * trial->wait_ns;
-	if (trial->wait_ns > LONGEST_WAIT)
-		trial->wait_ns = LONGEST_WAIT;
-	trial->again_ns = !rc || attempt.wrong || attempt.final ? 0 : now + trial->wait_ns;
+	trial->again_ns = !rc || attempt.wrong || attempt.final ? 0 : now + SECOND;
 	return 0;
 }
 

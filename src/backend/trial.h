@@ -21,14 +21,12 @@ struct gdri_trial {
 	char reason[400]; /* of a failure */
 	bool wrong; /* the failure: mappings were wrong, which a new trial might not see */
 	uint64_t again_ns; /* a failure stands until then; 0: for good */
-	uint64_t wait_ns; /* and then so long, twice as long each time */
 };
 
 /*
  * Is the backend right on this GPU? Tried with memory of `context` (or NULL), by pins with these
  * flags, if there is no verdict, or a failure that says nothing about the backend: that one stands
- * for a second, then for twice as long each time, up to an hour. Returns 0 with the mappings' type,
- * -ENOTSUP with the reason, or a shortage.
+ * for a second. Returns 0 with the mappings' type, -ENOTSUP with the reason, or a shortage.
  */
 int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, int device, void *context,
 	       uint32_t flags, gdr_mapping_type_t *type);
