@@ -91,12 +91,14 @@ static int mapping_type(const struct gdri_pin_request *request, gdr_mapping_type
 	return rc;
 }
 
-static int pin_untried(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
+static int pin_untried(const struct gdri_pin_request *request, struct gdri_pin *pin,
+		       bool exportable, bool *lasting)
 {
 	void *map;
 	int fd, rc;
 
-	(void) final;
+	(void)exportable;
+	(void)lasting;
 	rc = mapping_type(request, &pin->type);
 	if (!rc)
 		rc = get_dmabuf(request, &fd);
@@ -127,13 +129,7 @@ static int dmabuf_unpin(struct gdri_pin *pin)
 	return 0;
 }
 
-static gdr_mapping_type_t type_of(const struct gdri_pin *pin)
-{
-	return pin->type;
-}
-
-static const struct gdri_trial_of plain = { &gdri_backend_dmabuf, GDRI_ALLOCATION_PLAIN,
-					    pin_untried, type_of };
+static const struct gdri_trial_of trial_of = { &gdri_backend_dmabuf, pin_untried, NULL };
 
 /* Memory of another process may have no address by which the copy engine could compare it. */
 static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
@@ -147,11 +143,11 @@ static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *p
 		return gdri_fail(ENOTSUP, "not device memory");
 	if (!request->imported && (m->device < 0 || m->device >= DEVICES))
 		return gdri_fail(ENOTSUP, "CUDA does not say on which GPU it is");
-	rc = pin_untried(request, pin, &unused);
+	rc = pin_untried(request, pin, false, &unused);
 	if (rc || request->imported)
 		return rc;
-	rc = gdri_trial(&trials[m->device][pcie], &plain, m->device, m->context, request->flags,
-			&type);
+	rc = gdri_trial(&trials[m->device][pcie], &trial_of, false, m->device, m->context,
+			request->flags, &type);
 	if (rc && request->mapped)
 		munmap((void *)pin->copy_start, pin->mapped_size);
 	if (rc)

@@ -153,7 +153,7 @@ static gdr_mapping_type_t type_of(const struct gdri_pin *pin)
 }
 
 static int pin_range(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
-		     bool *final)
+		     bool *lasting)
 {
 	struct gdri_rm_range *range;
 	struct gdri_rm_gpu *gpu;
@@ -161,7 +161,7 @@ static int pin_range(const struct gdri_pin_request *request, struct gdri_pin *pi
 
 	if (rc)
 		return rc;
-	rc = gdri_rm_range_open(gpu, request, exportable, &range, final);
+	rc = gdri_rm_range_open(gpu, request, exportable, &range, lasting);
 	if (rc)
 		gdri_rm_gpu_put();
 	pin->priv = range;
@@ -169,12 +169,13 @@ static int pin_range(const struct gdri_pin_request *request, struct gdri_pin *pi
 	return rc;
 }
 
-static int try_any(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
+static int pin_trial(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
+		     bool *lasting)
 {
 	struct gdri_text why = { .len = 0 };
-	int rc = pin_range(request, pin, false, final);
+	int rc = pin_range(request, pin, exportable, lasting);
 
-	if (!rc || gdri_is_short(rc) || gdri_rm_flavour() != GDRI_RM_UNKNOWN)
+	if (!rc || exportable || gdri_is_short(rc) || gdri_rm_flavour() != GDRI_RM_UNKNOWN)
 		return rc;
 	gdri_text_add(&why, "%s", gdri_error_text());
 	return gdri_fail(-rc,
@@ -183,15 +184,7 @@ static int try_any(const struct gdri_pin_request *request, struct gdri_pin *pin,
 			 why.s);
 }
 
-static int try_exportable(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final)
-{
-	return pin_range(request, pin, true, final);
-}
-
-static const struct gdri_trial_of any = { &gdri_backend_rm, GDRI_ALLOCATION_PLAIN, try_any,
-					  type_of };
-static const struct gdri_trial_of chunks = { &gdri_backend_rm, GDRI_ALLOCATION_VMM, try_exportable,
-					     type_of };
+static const struct gdri_trial_of trial_of = { &gdri_backend_rm, pin_trial, type_of };
 
 /* Where libcuda's exports cannot be observed, exportable memory is served, by descriptors. */
 static int pin_tried(struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
@@ -200,14 +193,14 @@ static int pin_tried(struct gdri_rm_gpu *gpu, const struct gdri_pin_request *req
 	const struct gdri_memory *m = &request->memory;
 	struct gdri_text why = { .len = 0 };
 	bool unused;
-	int rc = gdri_trial(&gpu->any, &any, m->device, m->context, 0, &pin->type);
+	int rc = gdri_trial(&gpu->any, &trial_of, false, m->device, m->context, 0, &pin->type);
 
 	if (!rc)
 		return pin_range(request, pin, false, &unused);
 	if (rc != -ENOTSUP)
 		return rc;
 	gdri_text_add(&why, "%s", gdri_error_text());
-	rc = gdri_trial(&gpu->exportable, &chunks, m->device, m->context, 0, &pin->type);
+	rc = gdri_trial(&gpu->exportable, &trial_of, true, m->device, m->context, 0, &pin->type);
 	if (rc == -ENOTSUP)
 		return gdri_fail(ENOTSUP, "%s", why.s);
 	if (!rc)

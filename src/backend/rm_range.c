@@ -84,7 +84,7 @@ struct export
 		struct rm_export_515 old;
 		struct rm_export_570 now;
 	} asked;
-	bool final; /* the layout is unknown, or libcuda's calls cannot be watched */
+	bool lasting; /* the layout is unknown, or libcuda's calls cannot be watched */
 	bool no_memory;
 	unsigned int minor; /* of the node; the first one that is not the GPU's stays */
 };
@@ -98,7 +98,7 @@ static void check_node(struct export *export, int fd)
 	struct stat st;
 
 	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
-		export->final = true;
+		export->lasting = true;
 	else if (export->minor == export->gpu->minor)
 		export->minor = minor(st.st_rdev);
 }
@@ -118,7 +118,7 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	if (_IOC_TYPE(request) != RM_IOC_TYPE || _IOC_NR(request) != RM_EXPORT_NUMBER)
 		return;
 	if ((!is_old && _IOC_SIZE(request) != sizeof(*now)) || old->count > RM_EXPORT_MAX) {
-		export->final = true;
+		export->lasting = true;
 		return;
 	}
 	check_node(export, fd);
@@ -130,7 +130,7 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	}
 	if (status != RM_OK)
 		return;
-	export->final |= export->sources.count && export->client != old->client;
+	export->lasting |= export->sources.count && export->client != old->client;
 	export->client = old->client;
 	for (uint32_t i = 0; i < old->count; i++)
 		export->no_memory |=
@@ -145,7 +145,7 @@ static int check_export(const struct export *export)
 
 	if (export->no_memory)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
-	if (export->final)
+	if (export->lasting)
 		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
 	if (export->minor != export->gpu->minor)
 		return gdri_fail(EINVAL,
@@ -210,7 +210,7 @@ static int observe_export(const struct gdri_pin_request *request, uint64_t va,
 {
 	int rc = gdri_cuda_watch_begin(observe, export);
 
-	export->final = rc == -ENOTSUP;
+	export->lasting = rc == -ENOTSUP;
 	if (rc)
 		return rc;
 	rc = gdri_cuda_dmabuf(&request->memory, va, export->size, false, fd);
@@ -248,7 +248,7 @@ static int duplicate(struct gdri_rm_range *range, const struct export *export)
 
 /* Adds what is behind [*va, end), or the first part of it, and moves *va behind that. */
 static int find_part(struct gdri_rm_range *range, const struct gdri_pin_request *request,
-		     uint64_t *va, uint64_t end, bool *final)
+		     uint64_t *va, uint64_t end, bool *lasting)
 {
 	struct export export = { .gpu = range->gpu, .size = end - *va, .minor = range->gpu->minor };
 	int fd, rc = observe_export(request, *va, &export, &fd);
@@ -258,7 +258,7 @@ static int find_part(struct gdri_rm_range *range, const struct gdri_pin_request 
 		gdri_fork_close(fd);
 	}
 	free(export.sources.objects);
-	*final = export.final;
+	*lasting = export.lasting;
 	*va += export.size;
 	return rc;
 }
@@ -296,14 +296,14 @@ static void own_pages(const struct gdri_pin_request *request, uint64_t *start, u
 }
 
 static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_request *request,
-			  bool *final)
+			  bool *lasting)
 {
 	uint64_t start, end, behind = request->va + request->mapped_size;
 	int rc = 0;
 
 	own_pages(request, &start, &end);
 	for (uint64_t va = start; !rc && va < end;)
-		rc = find_part(range, request, &va, end, final);
+		rc = find_part(range, request, &va, end, lasting);
 	if (rc)
 		return rc;
 	/* The whole GPU pages: RM checks a map's limits (memMap_IMPL()). More is not mapped. */
@@ -367,7 +367,7 @@ static int find_by_chunks(struct gdri_rm_range *range, const struct gdri_pin_req
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       bool exportable, struct gdri_rm_range **out, bool *final)
+		       bool exportable, struct gdri_rm_range **out, bool *lasting)
 {
 	struct gdri_rm_range *range = calloc(1, sizeof(*range));
 	const struct gdri_memory *m = &request->memory;
@@ -383,7 +383,7 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 	else if (exportable)
 		rc = find_by_chunks(range, request);
 	else
-		rc = find_by_dmabuf(range, request, final);
+		rc = find_by_dmabuf(range, request, lasting);
 	*out = range;
 	if (!rc)
 		return 0;

@@ -19,10 +19,10 @@ struct gdri_rm_range {
 
 /*
  * Finds and duplicates the objects behind the request's range; exportable: by descriptors, for VMM
- * memory that was made exportable. *final is set if no later export can be observed either.
+ * memory that was made exportable. *lasting is set if no later export can be observed either.
  */
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
-		       bool exportable, struct gdri_rm_range **range, bool *final);
+		       bool exportable, struct gdri_rm_range **range, bool *lasting);
 /* Frees all duplicates; returns the first failure. */
 int gdri_rm_range_close(struct gdri_rm_range *range);
 

@@ -31,9 +31,10 @@ static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
 /* One try, under lock; too large for a caller's stack. */
 static struct {
 	const struct gdri_trial_of *of;
+	bool exportable;
 	uint32_t flags;
 	bool wrong; /* bytes, or types of mappings */
-	bool final; /* by the backend */
+	bool lasting; /* by the backend */
 	size_t count;
 	struct buffer {
 		struct gdri_allocation memory;
@@ -79,13 +80,13 @@ static int open_buffer(struct buffer *b)
 	if (!rc)
 		rc = gdri_cuda_engine_new(request.addr, request.size, &b->engine, NULL);
 	if (!rc)
-		rc = attempt.of->pin(&request, &b->pin, &attempt.final);
+		rc = attempt.of->pin(&request, &b->pin, attempt.exportable, &attempt.lasting);
 	b->pinned = !rc;
 	if (!rc)
 		rc = by->map(&b->pin, GDR_MAPPING_TYPE_NONE);
 	if (rc)
 		return rc;
-	b->type = attempt.of->type(&b->pin);
+	b->type = attempt.of->type ? attempt.of->type(&b->pin) : b->pin.type;
 	b->addr = request.addr + request.size - COMPARED;
 	b->cpu = (char *)b->pin.map + (b->addr - request.va);
 	return 0;
@@ -138,12 +139,14 @@ static int compare(const struct gdri_copy_plan *plan)
 
 static int open_buffers(int device, void *context)
 {
-	size_t i, want = attempt.of->kind == GDRI_ALLOCATION_PLAIN ? BUFFERS : 1;
+	const enum gdri_allocation_kind kind =
+		attempt.exportable ? GDRI_ALLOCATION_VMM : GDRI_ALLOCATION_PLAIN;
+	size_t i, want = attempt.exportable ? 1 : BUFFERS;
 	int rc = 0;
 
 	for (i = 0; !rc && i < want; i++) {
-		rc = gdri_cuda_alloc(&attempt.buffers[i].memory, attempt.of->kind, device, context,
-				     sizes[i], false, -1);
+		rc = gdri_cuda_alloc(&attempt.buffers[i].memory, kind, device, context, sizes[i],
+				     false, -1);
 		if (!rc)
 			rc = open_buffer(&attempt.buffers[attempt.count++]);
 	}
@@ -177,8 +180,8 @@ static int try(struct gdri_trial *trial, int device, void *context)
 }
 
 /* Before the first pin, and when a failure's time is over. A shortage leaves a verdict as it is. */
-static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *of, int device,
-			 void *context, uint32_t flags)
+static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *of, bool exportable,
+			 int device, void *context, uint32_t flags)
 {
 	bool first = trial->verdict == GDRI_UNTRIED;
 	uint64_t now = gdri_now_ns();
@@ -188,6 +191,7 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 		return 0;
 	memset(&attempt, 0, sizeof(attempt));
 	attempt.of = of;
+	attempt.exportable = exportable;
 	attempt.flags = flags;
 	rc = try(trial, device, context);
 	if (gdri_is_short(rc) && first)
@@ -198,20 +202,19 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 		trial->wrong = attempt.wrong;
 		gdri_log(rc && first ? GDRI_LOG_WARN : GDRI_LOG_DEBUG,
 			 "%s: GPU %d, memory of %s: %s", of->backend->name, device,
-			 of->kind == GDRI_ALLOCATION_PLAIN ? "cuMemAlloc" : "cuMemCreate",
-			 rc ? trial->reason : "served");
+			 exportable ? "cuMemCreate" : "cuMemAlloc", rc ? trial->reason : "served");
 	}
-	trial->again_ns = !rc || attempt.wrong || attempt.final ? 0 : now + SECOND;
+	trial->again_ns = !rc || attempt.wrong || attempt.lasting ? 0 : now + SECOND;
 	return 0;
 }
 
-int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, int device, void *context,
-	       uint32_t flags, gdr_mapping_type_t *type)
+int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, bool exportable,
+	       int device, void *context, uint32_t flags, gdr_mapping_type_t *type)
 {
 	int rc;
 
 	pthread_mutex_lock(&lock);
-	rc = verify_locked(trial, of, device, context, flags);
+	rc = verify_locked(trial, of, exportable, device, context, flags);
 	if (!rc && trial->verdict == GDRI_FAILED)
 		rc = gdri_fail(ENOTSUP, "the trial on GPU %d failed: %s", device, trial->reason);
 	*type = trial->type;

@@ -8,10 +8,11 @@
 /* What is tried. */
 struct gdri_trial_of {
 	const struct gdri_backend *backend; /* its map, unmap and unpin are called */
-	enum gdri_allocation_kind kind; /* of the memory */
-	/* Pins memory of the library. *final is set if every later pin of that kind fails too. */
-	int (*pin)(const struct gdri_pin_request *request, struct gdri_pin *pin, bool *final);
-	gdr_mapping_type_t (*type)(const struct gdri_pin *pin); /* of the pin's mapping */
+	/* Pins memory of the library. *lasting is set if every later pin of that kind fails too. */
+	int (*pin)(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
+		   bool *lasting);
+	gdr_mapping_type_t (*type)(
+		const struct gdri_pin *pin); /* of its mapping; NULL: the pin's */
 };
 
 /* The verdict on one GPU, under trial.c's lock. Zeroes: not tried. */
@@ -25,10 +26,10 @@ struct gdri_trial {
 
 /*
  * Is the backend right on this GPU? Tried with memory of `context` (or NULL), by pins with these
- * flags, if there is no verdict, or a failure that says nothing about the backend: that one stands
+ * flags, exportable: with VMM memory that was made exportable, if there is no verdict, or a failure that says nothing about the backend: that one stands
  * for a second. Returns 0 with the mappings' type, -ENOTSUP with the reason, or a shortage.
  */
-int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, int device, void *context,
-	       uint32_t flags, gdr_mapping_type_t *type);
+int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, bool exportable,
+	       int device, void *context, uint32_t flags, gdr_mapping_type_t *type);
 
 #endif
