@@ -26,8 +26,9 @@ struct gdri_trial {
 
 /*
  * Is the backend right on this GPU? Tried with memory of `context` (or NULL), by pins with these
- * flags, exportable: with VMM memory that was made exportable, if there is no verdict, or a failure that says nothing about the backend: that one stands
- * for a second. Returns 0 with the mappings' type, -ENOTSUP with the reason, or a shortage.
+ * flags; exportable: with VMM memory that was made so. Tried if there is no verdict, or a failure
+ * that says nothing about the backend: that one stands for a second. Returns 0 with the mappings'
+ * type, -ENOTSUP with the reason, or a shortage.
  */
 int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, bool exportable,
 	       int device, void *context, uint32_t flags, gdr_mapping_type_t *type);
