@@ -187,9 +187,9 @@ static int alloc_device(const struct gdri_rm_session *s, uint32_t gpu_id,
 	return alloc(s, s->client, RM_CLASS_DEVICE, &params, "RM_ALLOC of a device", device);
 }
 
+/* Fills all cards: nvidia_read_card_info() clears the rest (kernel-open/nvidia/nv.c, 515 to 595). */
 static int read_cards(const struct gdri_rm_session *s, struct rm_card_info cards[RM_MAX_CARDS])
 {
-	memset(cards, 0, RM_MAX_CARDS * sizeof(cards[0]));
 	return gdri_rm_call(s->ctl, RM_IOC_CARD_INFO, cards, NULL, "CARD_INFO");
 }
 
