@@ -310,6 +310,15 @@ static void heals(void)
 	OK(pin(v.ptr, 0));
 }
 
+/* The trial's own pins have the caller's flags: the second export is the trial's. */
+static void tried_with_flags(void)
+{
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:2=801");
+	FAILS_WITH(ENOTSUP, "the trial on GPU 0 failed: GDR_PIN_FLAG_FORCE_PCIE is not supported",
+		   pin(v.ptr, GDR_PIN_FLAG_FORCE_PCIE));
+	cuda_hooks.set_fail(NULL);
+}
+
 /* Another process's memory has no trial. */
 static void imported(void)
 {
@@ -339,6 +348,7 @@ static const struct unit_test tests[] = {
 	{ "munmap fails", unmap_fails, CUDA_13_3 },
 	{ "tried once for each GPU and kind", tried_once,
 	  CUDA_13_3 " GDRSIM_DEVICES=2 GDRSIM_DMABUF_PCIE=1" },
+	{ "tried with the pin's flags", tried_with_flags, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },
 	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1" },
 	{ "a verdict heals", heals, CUDA_13_3 },
 	{ "an import is not tried", imported, CUDA_13_3 },
