@@ -57,18 +57,26 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	return rc;
 }
 
-/* Once, without a lock around calls of the loader: see gdri_cuda_load(). */
+/* Once, without a lock around dlsym(): see gdri_cuda_load(). */
 static int search(void)
 {
 	struct gdri_import_slots found;
 	uintptr_t libc;
+	bool any;
 	int rc = gdri_cuda_load();
 
 	if (rc)
 		return rc;
 	if (!atomic_load_explicit(&searched, memory_order_acquire)) {
 		libc = (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl");
-		if (!gdri_import_slots_find(gdri_cuda_library, "ioctl", &found))
+		/*
+		 * A child never gets a loader's lock that another thread held. That of
+		 * dl_iterate_phdr() is not held while constructors run.
+		 */
+		gdri_fork_hold();
+		any = gdri_import_slots_find(gdri_cuda_library, "ioctl", &found);
+		gdri_fork_release();
+		if (!any)
 			found.count = 0;
 		pthread_mutex_lock(&lock);
 		if (!atomic_load_explicit(&searched, memory_order_relaxed)) {
@@ -91,7 +99,7 @@ int gdri_cuda_watch_possible(void)
 
 	if (rc)
 		return rc;
-	gdri_fork_hold(); /* a child never gets a loader's lock that another thread held */
+	gdri_fork_hold(); /* as in search() */
 	err = gdri_import_slots_locked_out(&slots);
 	gdri_fork_release();
 	return err ? gdri_fail(ENOTSUP, SEALED, strerror(err)) : 0;

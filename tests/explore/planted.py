@@ -75,10 +75,14 @@ FAULTS = {
     # A child of fork() finds a lock held.
     "fork-without-locks": ("fork", [("src/base/process.c", "pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child)",
                                      "pthread_atfork(NULL, NULL, in_child)")]),
-    "fork-beside-open": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold(); /* a child never gets a loader's lock that another thread held */
+    "fork-beside-open": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold(); /* as in search() */
 	err = gdri_import_slots_locked_out(&slots);
 	gdri_fork_release();
 """, "	err = gdri_import_slots_locked_out(&slots);\n")]),
+    "search-beside-fork": ("verdict", [("src/cuda/watch.c", """		gdri_fork_hold();
+		any = gdri_import_slots_find(gdri_cuda_library, "ioctl", &found);
+		gdri_fork_release();
+""", "		any = gdri_import_slots_find(gdri_cuda_library, \"ioctl\", &found);\n")]),
     "slot-written-beside-fork": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold();
 	done = gdri_import_slot_write(&slots, slot, expected, value, false);
 	gdri_fork_release();

@@ -140,7 +140,7 @@ static struct page *find_page(uintptr_t number, bool make)
 	if (!make)
 		return NULL;
 	if (++page_count == MOST_PAGES)
-		abort();
+		ex_fail("a table of race.c is full");
 	page_of[at] = (uint16_t)page_count;
 	pages[page_count].number = number;
 	return last = &pages[page_count];
@@ -217,7 +217,7 @@ static void access_granule(uintptr_t at, struct access a)
 	}
 	*link = free_accesses ? free_accesses : ++access_count;
 	if (access_count == MOST_ACCESSES)
-		abort();
+		ex_fail("a table of race.c is full");
 	if (free_accesses)
 		free_accesses = accesses[free_accesses].next;
 	accesses[*link] = a;
@@ -284,7 +284,7 @@ static struct clock *sync_of(const void *p, bool make)
 	if (!make)
 		return NULL;
 	if (++sync_count == MOST_SYNCS)
-		abort();
+		ex_fail("a table of race.c is full");
 	syncs[sync_count] = (struct sync){ .next = g->syncs, .at = p };
 	g->syncs = sync_count;
 	return &syncs[sync_count].clock;

@@ -655,6 +655,36 @@ static void in_child(void)
 	_exit(0);
 }
 
+/* A fork in any scenario. */
+static void in_any_child(void)
+{
+	gdr_mh_t h;
+	gdr_t mine;
+
+	alarm(10);
+	if (g && gdr_pin_buffer_v2(g, shared[0], CHUNK, 0, &h) != EACCES)
+		ex_fail("in a child a pin by the parent's context is not EACCES");
+	mine = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!mine)
+		ex_fail("in a child: open: %s", barcopy_last_error());
+	if (!gdr_pin_buffer_v2(mine, shared[0], CHUNK, 0, &h))
+		ex_fail("a child has memory of its parent's CUDA");
+	MUST(gdr_close(mine));
+	_exit(0);
+}
+
+void scenario_fork(void)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (!pid)
+		in_any_child();
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		ex_fail("a child ended with 0x%x", status);
+	ex_progress();
+}
+
 static void forks(int thread)
 {
 	gdr_t another;

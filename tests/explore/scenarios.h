@@ -83,5 +83,7 @@ void verdict_begin(void), verdict(int thread), verdict_check(void);
 
 /* Starts CUDA's stand-in and the library as a scenario needs them; its memory. */
 void scenario_start(const struct scenario *s);
+/* Forks; the child opens a context of its own, and finds nothing of its parent's. */
+void scenario_fork(void);
 
 #endif

@@ -498,6 +498,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	static const uint32_t denominators[] = { 2, 8, 30, 100 };
 
 	verbose = getenv("EXPLORE_VERBOSE");
+	backtrace(place, 1); /* its first call loads a library, which a report cannot */
 	not_forked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (not_forked == MAP_FAILED || madvise(not_forked, 4096, MADV_WIPEONFORK))
 		abort();
