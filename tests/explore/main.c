@@ -62,11 +62,12 @@ static int run(const struct scenario *s, uint64_t seed)
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		signal(signals[i], on_signal);
 	ex_begin(s->name, seed);
+	scenario_forks = seed % 16 == 15;
 	scenario_start(s);
 	alarm(STUCK_S);
 	s->begin();
 	running = s;
-	ex_run(s->threads, seed % 16 == 15 ? fork_first : s->body);
+	ex_run(s->threads, scenario_forks ? fork_first : s->body);
 	s->check();
 	fflush(stdout);
 	_exit(0);

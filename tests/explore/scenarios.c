@@ -673,6 +673,8 @@ static void in_any_child(void)
 	_exit(0);
 }
 
+bool scenario_forks;
+
 void scenario_fork(void)
 {
 	int status = 0;

@@ -85,5 +85,6 @@ void verdict_begin(void), verdict(int thread), verdict_check(void);
 void scenario_start(const struct scenario *s);
 /* Forks; the child opens a context of its own, and finds nothing of its parent's. */
 void scenario_fork(void);
+extern bool scenario_forks; /* the first thread, before its calls */
 
 #endif
