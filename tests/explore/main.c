@@ -37,7 +37,7 @@ static const struct scenario *find(const char *name, uint64_t seed)
 {
 	if (!strcmp(name, "all"))
 		return &scenarios[seed % (uint64_t)scenario_count];
-	for (int i = 0; i < scenario_count; i++)
+	for (int i = 0; i <= scenario_count; i++)
 		if (!strcmp(scenarios[i].name, name))
 			return &scenarios[i];
 	fprintf(stderr, "explore: no scenario %s\n", name);

@@ -22,7 +22,7 @@ struct scenario {
 };
 
 extern const struct scenario scenarios[];
-extern const int scenario_count;
+extern const int scenario_count; /* but for the last, which fails */
 
 /* ---- what they share ------------------------------------------------------------------------- */
 

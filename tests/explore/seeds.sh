@@ -14,6 +14,8 @@ switches() { # switches SCENARIO SEED
 
 scenarios=$(explore)
 ok "the scenarios are listed"
+explore unordered 2 2>&1 | grep -q 'data race'
+ok "two writes that nothing orders are a data race"
 fixed=yes
 switches room 1 | grep -q 'addresses are random' && fixed=
 for s in $scenarios; do
