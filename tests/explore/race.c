@@ -15,7 +15,7 @@
 
 enum { PAGE_BITS = 12, GRANULES = 1 << (PAGE_BITS - 3), MOST_DEPTH = 256 };
 enum { MOST_PAGES = 1 << 13, MOST_ACCESSES = 1 << 18, MOST_SYNCS = 1 << 14, MOST_NODES = 1 << 14 };
-enum { FREED = EX_STORE + 1 }; /* a kind of access besides those of explore.h */
+enum { FREED = EX_UPDATE }; /* as the kind of an access: an update is kept as a store */
 
 struct clock {
 	uint32_t of[EX_THREADS];

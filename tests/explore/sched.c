@@ -147,6 +147,7 @@ void ex_print_frames(void **frames, int n)
 {
 	char command[64 + FRAMES * 20], line[512];
 	size_t length;
+	bool any = false;
 	FILE *f;
 
 	if (getenv("EXPLORE_QUIET"))
@@ -157,11 +158,13 @@ void ex_print_frames(void **frames, int n)
 	for (int i = 0; i < n && i < FRAMES; i++)
 		length += (size_t)sprintf(command + length, " %p", (char *)frames[i] - 1);
 	f = popen(command, "r"); /* no handlers of fork() run */
-	while (f && fgets(line, sizeof(line), f))
+	for (; f && fgets(line, sizeof(line), f); any = true)
 		if (!strstr(line, "??") && !strstr(line, "/sched.c:"))
 			fprintf(stderr, "    %s", line);
 	if (f)
 		pclose(f);
+	if (!any) /* without addr2line */
+		fprintf(stderr, "    %s\n", strchr(command, ' '));
 }
 
 /* Where a thread is: it looks itself, and the failed one prints. */
