@@ -15,7 +15,8 @@
 #include "explore/explore.h"
 
 enum { MOST_SWITCHES = 1 << 16, MOST_CHANGES = 3, FRAMES = 40, STACK = 1 << 20 };
-enum { LIVELOCK = 400000 }; /* points without the end of a call; the longest seen is a tenth */
+/* Points without the end of a call; the longest seen is a tenth. Plain accesses are ten for each. */
+enum { LIVELOCK = 400000, LIVELOCK_PLAIN = 10 * LIVELOCK };
 
 /* What a thread's futex word says. */
 enum { PARKED, GO_ON, LOOK };
@@ -50,6 +51,7 @@ static uint64_t change_at[MOST_CHANGES];
 static const char *scenario_now = "";
 static void (*body)(int);
 unsigned int ex_patience;
+static uint64_t livelock;
 static struct turn turns[MOST_SWITCHES];
 static int turn_count;
 static struct turn *plan; /* EXPLORE_PLAN="STEP:THREAD ...": these switches instead of the seed's */
@@ -323,8 +325,8 @@ static void count_step(void)
 	if (!*not_forked)
 		alone_after_fork();
 	steps++;
-	if (++quiet_steps > LIVELOCK)
-		ex_fail("livelock: %d points without the end of a call", LIVELOCK);
+	if (++quiet_steps > livelock)
+		ex_fail("livelock: %d points without the end of a call", (int)livelock);
 	for (int i = 0; i < change_count; i++)
 		if (steps == change_at[i])
 			threads[me].priority = -1 - i;
@@ -501,6 +503,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	static const uint32_t denominators[] = { 2, 8, 30, 100 };
 
 	verbose = getenv("EXPLORE_VERBOSE");
+	livelock = getenv("EXPLORE_PLAIN") ? LIVELOCK_PLAIN : LIVELOCK;
 	backtrace(place, 1); /* its first call loads a library, which a report cannot */
 	not_forked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (not_forked == MAP_FAILED || madvise(not_forked, 4096, MADV_WIPEONFORK))
