@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { EX_THREADS = 8 };
+enum { EX_THREADS = 8, EX_STUCK_S = 20 };
 
 /* ---- for scenarios --------------------------------------------------------------------------- */
 

@@ -23,13 +23,14 @@
 
 #include "explore/scenarios.h"
 
-enum { STUCK_S = 20, FAILED = 1, USAGE = 2 };
+enum { FAILED = 1, USAGE = 2 };
 
 static void on_signal(int sig)
 {
 	signal(sig, SIG_DFL);
 	if (sig == SIGALRM)
-		ex_fail("no point for %d s: a lock or a loop that is not the scheduler's", STUCK_S);
+		ex_fail("no point for %d s: a lock or a loop that is not the scheduler's",
+			EX_STUCK_S);
 	ex_fail("signal %d (%s)", sig, strsignal(sig));
 }
 
@@ -64,7 +65,7 @@ static int run(const struct scenario *s, uint64_t seed)
 	ex_begin(s->name, seed);
 	scenario_forks = seed % 16 == 15;
 	scenario_start(s);
-	alarm(STUCK_S);
+	alarm(EX_STUCK_S);
 	s->begin();
 	running = s;
 	ex_run(s->threads, scenario_forks ? fork_first : s->body);
