@@ -16,9 +16,8 @@
 
 enum { MOST_SWITCHES = 1 << 16, MOST_CHANGES = 3, FRAMES = 40, STACK = 1 << 20 };
 /*
- * Points without the end of a call: the most in 600 seeds of never, 141782; of evict, short, queue
- * and verdict 2022.
- * More where plain accesses are points too.
+ * Points without the end of a call. The most in 600 seeds: never 141782; evict, short, queue and
+ * verdict 2022. More where plain accesses are points too.
  */
 enum { LIVELOCK = 1500000, LIVELOCK_PLAIN = 6 * LIVELOCK };
 
