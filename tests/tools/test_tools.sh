@@ -98,7 +98,7 @@ for t in copybw copylat pplat apiperf; do
 	# -- facts
 	quick gdrcopy_$t --sim "$sim" -s 4K
 	for f in '^GPU: +0: .*CUDA driver 13\.3' '^CPU: +[^ ]' '^buffer: +[0-9]+ bytes of cuMemAlloc' \
-		'^mapping: .*backend dmabuf'; do
+		'^mapping: .*backend (rm|dmabuf)'; do
 		expect "$t: prints /$f/" 0 "$f"
 	done
 	quick gdrcopy_$t --sim "$sim" -s 64 --no-numa
