@@ -22,6 +22,7 @@ static void confidential(void)
 		rm_assert_clear();
 		FAILS_WITH(ENOTSUP, text, rm_pin(vmm, MIB, 0));
 		rm_assert_clear();
+		ck_assert_uint_eq(rm_times(barcopy_last_error(), "the trial on GPU 0"), 1);
 		if (!i) /* the verdict is final */
 			unsetenv("GDRSIM_RM_PROTECTED");
 		if (!i)
