@@ -47,6 +47,16 @@ override CPPFLAGS += -Iinclude -Isrc -U_GNU_SOURCE -D_GNU_SOURCE= -DBARCOPY_VERS
 override CFLAGS += -std=gnu11 $(WARNINGS) $(WERROR) -fvisibility=hidden -fno-strict-aliasing -pthread
 # -fno-strict-aliasing: the copies look at callers' memory as words, whatever it was declared as.
 
+# Hardened as packages are, except where CFLAGS or CPPFLAGS name these options themselves. _FORTIFY_SOURCE needs an
+# optimizing compiler, and a sanitizer does not know the functions that it calls.
+ifeq ($(SANITIZE),)
+HARDENING := $(if $(findstring stack-protector,$(CFLAGS)),,-fstack-protector-strong) \
+	$(if $(filter-out -O0,$(lastword $(filter -O%,$(CFLAGS)))),$(if $(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),,\
+	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+override CFLAGS += $(HARDENING)
+endif
+HARDENING_LDFLAGS := -Wl,-z,relro -Wl,-z,now
+
 # The rm backend (SECURITY.md): RM_BACKEND=0 leaves it out. Its tests need it.
 RM_BACKEND ?= 1
 override CPPFLAGS += -DGDRI_RM=$(RM_BACKEND)
@@ -119,7 +129,7 @@ $(O)/%.o: %.c $(FLAGS_SEEN)
 $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
-		-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now $(LIB_LDFLAGS) $(LDFLAGS) -o $@.part \
+		-Wl,-z,nodelete $(HARDENING_LDFLAGS) $(LIB_LDFLAGS) $(LDFLAGS) -o $@.part \
 		$(filter %.o,$^) -ldl && mv -f $@.part $@
 
 $(LIB_LINKS): $(LIB)

@@ -41,7 +41,7 @@ PLAIN_NAMES := apiperf copybw copylat pplat sanity
 exes_install: tools
 	$(INSTALL) -d $(DESTDIR)$(bindir)
 	for t in $(notdir $(TOOLS)); do \
-		$(INSTALL) -m 755 $(O)/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+		$(INSTALL) -m 755 $(O)/installed/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
 # The tools' pages are their --help, where python3 is installed; MAN_FROM is a build whose tools run here.

@@ -43,7 +43,7 @@ set -- --define "_topdir $work" --define "_buildhost localhost" \
 	--define 'clamp_mtime_to_source_date_epoch 1'
 if [ -e /etc/debian_version ]; then
 	set -- "$@" --nodeps --define '_libdir /usr/lib64' --define 'debug_package %{nil}' \
-		--define "optflags -O2 -g -fstack-protector-strong -D_FORTIFY_SOURCE=2" \
+		--define "optflags -O2 -g" \
 		--define 'build_ldflags -Wl,-z,relro -Wl,-z,now'
 fi
 # shellcheck disable=SC2086

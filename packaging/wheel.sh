@@ -32,7 +32,7 @@ for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do
 	build=$O/wheel-$arch
 	mkdir -p "$build"
 	make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} \
-		CFLAGS="-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$PWD=." \
+		CFLAGS="-O2 -ffile-prefix-map=$PWD=." \
 		CPPFLAGS="-include packaging/wheel/glibc.h" LDFLAGS="$older" \
 		"$build/$LIB_REAL" >"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; exit 1; }
 	lib=$build/$LIB_REAL

@@ -16,7 +16,7 @@ DEV_TOOLS := $(dev_names:%=$(O)/%) $(O)/compare
 .SECONDARY: $(dev_names:%=$(O)/perf/%.o)
 $(dev_names:%=$(O)/%): $(O)/%: $(O)/perf/%.o $(perf_bench) $(tools_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TOOLS_RPATH) -o $@ $^ -ldl
+	$(Q)$(tool_link) -Wl,-rpath,'$$ORIGIN' -o $@ $^ -ldl
 
 # Two builds of the library beside each other (perf/compare.c).
 compare: $(O)/compare

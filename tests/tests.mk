@@ -7,7 +7,7 @@ TEST_CPPFLAGS := -I. -Itests -Itools -Iperf -Isim
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
-TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open fopen ioctl poll close malloc calloc \
+TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open __open_2 fopen ioctl poll close malloc calloc \
 	realloc aligned_alloc pthread_atfork dlopen dlerror dlsym syscall clock_gettime
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
@@ -53,7 +53,7 @@ DEV_TOOLS += $(O)/litmus
 $(O)/litmus: $(O)/tests/litmus.o $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/litmus/*.c))) $(GDRI_COPY_OBJS) \
 		$(perf_bench) $(tools_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TOOLS_RPATH) -o $@ $^ -ldl
+	$(Q)$(tool_link) -Wl,-rpath,'$$ORIGIN' -o $@ $^ -ldl
 
 # The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
 DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\

@@ -16,12 +16,17 @@ $(foreach t,$(tool_names) $(perf_names),$(eval $(O)/gdrcopy_$(t): \
 # What `make install` installs; `make` builds these and those of perf/dev.mk.
 TOOLS := $(patsubst %,$(O)/gdrcopy_%,$(sort $(tool_names) $(perf_names)))
 
-# Where a tool finds the library: beside itself in the build tree; where it is installed in the prefix's
-# lib, lib64 or what the system's loader has for $LIB (lib/x86_64-linux-gnu). Packages set this to nothing.
-TOOLS_RPATH ?= -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../$$LIB'
+# Where an installed tool finds the library: in the prefix's lib, lib64 or what the system's loader has for $LIB
+# (lib/x86_64-linux-gnu). Packages set this to nothing. A tool of the build tree finds it beside itself; installed, that
+# would be in a directory of programs, or wherever somebody copies the tool.
+TOOLS_RPATH ?= -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../$$LIB'
+INSTALLED_TOOLS := $(TOOLS:$(O)/%=$(O)/installed/%)
+tool_link = $(CC) $(CFLAGS) $(HARDENING_LDFLAGS) $(LDFLAGS)
 
 .SECONDARY: $(tool_names:%=$(O)/tools/%.o) $(perf_names:%=$(O)/perf/%.o)
 
 $(TOOLS): $(tools_common) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TOOLS_RPATH) -o $@ $^ -ldl
+	$(Q)mkdir -p $(O)/installed
+	$(Q)$(tool_link) -Wl,-rpath,'$$ORIGIN' -o $@ $^ -ldl
+	$(Q)$(tool_link) $(TOOLS_RPATH) -o $(O)/installed/$(@F) $^ -ldl

@@ -33,8 +33,13 @@ into() { # into TARGET... [VARIABLE=...]: by make, from the copy, below $dest
 	make -C "$src" --no-print-directory O="$tmp/o" DESTDIR="$dest" prefix=/opt/x "$@" >"$tmp/log" 2>&1 ||
 		{ tail -n 20 "$tmp/log"; return 1; }
 }
+into -n V=1 install && ! grep -E '(^| )(gcc|cc|ld|ar) ' "$tmp/log"
+ok "make install links nothing"
 into install libdir=/opt/x/lib64
 ok "make install DESTDIR= prefix= libdir="
+! readelf -d "$dest"/opt/x/bin/gdrcopy_* | grep -E '(RUNPATH|RPATH).*\$ORIGIN(:|\])' &&
+	readelf -d "$dest/opt/x/bin/gdrcopy_doctor" | grep -q 'RUNPATH.*\[$ORIGIN/../lib:'
+ok "an installed tool looks for the library in lib, never beside itself"
 tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 	sed -nE 's/^TOOLS :?= *//p' | tr ' ' '\n' | sed '/^$/d; s|.*/||')
 {

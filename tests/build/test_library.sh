@@ -41,6 +41,19 @@ readelf -d "$lib" | grep -q NODELETE
 ok "-z nodelete"
 readelf -d "$lib" | grep -qE 'BIND_NOW|\bNOW\b' && readelf -lW "$lib" | grep -q GNU_RELRO
 ok "full relro"
+lazy=
+for f in "$out"/gdrcopy_* "$out"/installed/gdrcopy_*; do
+	readelf -d "$f" | grep -qE 'BIND_NOW|\bNOW\b' && readelf -lW "$f" | grep -q GNU_RELRO || lazy+=" $f"
+done
+[ -z "$lazy" ] && [ -e "$out/installed/gdrcopy_doctor" ]
+ok "... of the tools as well$lazy"
+soft=
+for f in "$lib" "$out"/installed/gdrcopy_*; do
+	nm -D --undefined-only "$f" >"$tmp/undefined"
+	grep -q ' __stack_chk_fail@' "$tmp/undefined" && grep -q '_chk@GLIBC' "$tmp/undefined" || soft+=" $f"
+done
+[ -z "$soft" ]
+ok "the stack is protected, and calls of the C library are fortified$soft"
 ! readelf -d "$lib" | grep -qE 'TEXTREL|RPATH|RUNPATH'
 ok "no text relocations, no run path"
 ! readelf -lW "$lib" | grep GNU_STACK | grep -q E

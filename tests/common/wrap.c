@@ -270,6 +270,13 @@ int __wrap_open(const char *path, int flags, ...)
 	return __real_open(path_of(path), flags, mode);
 }
 
+/* open() of a hardened library. */
+int __wrap___open_2(const char *path, int flags);
+int __wrap___open_2(const char *path, int flags)
+{
+	return __wrap_open(path, flags);
+}
+
 WRAP(FILE *, fopen, const char *path, const char *mode)
 {
 	return fails("fopen", EMFILE) ? NULL : __real_fopen(path_of(path), mode);

@@ -11,12 +11,12 @@ explore_own := $(patsubst %.c,$(explore_dir)/%.o,$(sort $(wildcard tests/explore
 $(explore_dir)/src/%.o: src/%.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)gcc $(CPPFLAGS) $(filter-out -O% -g,$(CFLAGS)) $(CFLAGS_EXTRA) $(explore_lib_cflags) -Wno-maybe-uninitialized -MMD -MP -c -o $@ $<
+	$(Q)gcc $(CPPFLAGS) $(filter-out -O% -g $(HARDENING),$(CFLAGS)) $(CFLAGS_EXTRA) $(explore_lib_cflags) -Wno-maybe-uninitialized -MMD -MP -c -o $@ $<
 
 $(explore_dir)/tests/%.o: tests/%.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)gcc $(CPPFLAGS) $(TEST_CPPFLAGS) $(filter-out -O% -g,$(CFLAGS)) -O1 -g -fno-pie -fno-omit-frame-pointer -fvisibility=default \
+	$(Q)gcc $(CPPFLAGS) $(TEST_CPPFLAGS) $(filter-out -O% -g $(HARDENING),$(CFLAGS)) -O1 -g -fno-pie -fno-omit-frame-pointer -fvisibility=default \
 		-Wno-missing-field-initializers -MMD -MP -c -o $@ $<
 
 $(O)/tests/explore: $(explore_lib) $(explore_own)
