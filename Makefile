@@ -28,6 +28,8 @@ $(if $(strip $(O)),,$(error O=: a build needs a directory))
 needs_plain_path = $(if $(word 2,$(CURDIR))$(strip $(foreach c,& ; | < > ( ) ' " ` * ? [ \ $$,$(findstring $c,$(CURDIR)))),$(error \
 	make $@ works in no directory whose path has a space or a special character of the shell ($(CURDIR))))
 
+need_python = @command -v $(PYTHON) >/dev/null || { echo 'make $@: no $(PYTHON) here (package python3): nothing was done' >&2; exit 1; }
+
 VERSION := 2.6.0
 LIB_REAL := libgdrapi.so.2.6
 LIB_SONAME := libgdrapi.so.2

@@ -25,24 +25,33 @@ pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
 
 # ---- make install ----
 
+# Files into a directory, whose name it prints: $(call put,MODE,DIRECTORY,FILES)
+define put
+	$(call say,INSTALL,$(DESTDIR)$(2))
+	$(Q)$(INSTALL) -d $(DESTDIR)$(2) && $(INSTALL) -m $(1) $(3) $(DESTDIR)$(2)/
+
+endef
+# $(call take,DIRECTORY,FILES): removes them, by their last names.
+define take
+	$(call say,REMOVE,$(DESTDIR)$(1))
+	$(Q)rm -f $(addprefix $(DESTDIR)$(1)/,$(notdir $(2)))
+
+endef
+
 .PHONY: install install-man uninstall lib_install exes_install
 lib_install: lib
-	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(includedir)
-	$(INSTALL) -m 755 $(LIB) $(DESTDIR)$(libdir)/$(LIB_REAL)
-	ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
-	ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
-	$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/libgdrapi.a
-	for h in $(PUBLIC_HEADERS); do \
-		$(INSTALL) -m 644 include/$$h $(DESTDIR)$(includedir)/$$h || exit 1; done
+	$(call put,755,$(libdir),$(LIB))
+	$(Q)$(INSTALL) -m 644 $(LIB_STATIC) $(DESTDIR)$(libdir)/
+	$(Q)ln -sf $(LIB_REAL) $(DESTDIR)$(libdir)/$(LIB_SONAME)
+	$(Q)ln -sf $(LIB_SONAME) $(DESTDIR)$(libdir)/libgdrapi.so
+	$(call put,644,$(includedir),$(PUBLIC_HEADERS:%=include/%))
 
 # GDRCopy's earlier names of its tools, of which it still has all but pplat.
 PLAIN_NAMES := apiperf copybw copylat pplat sanity
 
 exes_install: tools
-	$(INSTALL) -d $(DESTDIR)$(bindir)
-	for t in $(notdir $(TOOLS)); do \
-		$(INSTALL) -m 755 $(O)/installed/$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
-	for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+	$(call put,755,$(bindir),$(INSTALLED_TOOLS))
+	$(Q)for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
 
 # The tools' pages are their --help, where python3 is installed; MAN_FROM is a build whose tools run here.
 MAN_FROM ?= $(O)
@@ -62,10 +71,11 @@ MAN_LINKS = $(foreach t,$(if $(TOOL_PAGES),$(PLAIN_NAMES)),$(t).1=gdrcopy_$(t).1
 	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES))
 
 install-man:
-	$(INSTALL) -d $(addprefix $(DESTDIR)$(mandir)/man,1 $(sort $(patsubst .%,%,$(suffix $(MAN_PAGES)))))
-	for p in $(MAN_PAGES) $(TOOL_PAGES); do [ -e $$p ] || continue; \
+	$(call say,INSTALL,$(DESTDIR)$(mandir))
+	$(Q)$(INSTALL) -d $(addprefix $(DESTDIR)$(mandir)/man,1 $(sort $(patsubst .%,%,$(suffix $(MAN_PAGES)))))
+	$(Q)for p in $(MAN_PAGES) $(TOOL_PAGES); do [ -e $$p ] || continue; \
 		$(INSTALL) -m 644 $$p $(DESTDIR)$(mandir)/man$${p##*.}/ || exit 1; done
-	for l in $(MAN_LINKS); do \
+	$(Q)for l in $(MAN_LINKS); do \
 		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
 
 # The documents and the files that they link to, in the same directories, so that the links work.
@@ -74,38 +84,38 @@ DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md docs/
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
 # Everything but the driver, which is built for one kernel or by DKMS, and the Python module.
+DOC_DIRS := $(sort $(dir $(DOC_FILES)))
+CMAKE_FILES := $(addprefix barcopy-config,.cmake -version.cmake)
 install: lib_install exes_install install-man
-	$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
-	$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
-	for f in barcopy-config barcopy-config-version; do \
-		$(pack_fill) packaging/cmake/$$f.cmake.in >$(DESTDIR)$(cmakedir)/$$f.cmake || \
-			exit 1; done
-	chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
-	$(INSTALL) -d $(DESTDIR)$(completionsdir)
-	$(INSTALL) -m 644 packaging/bash-completion/gdrcopy $(DESTDIR)$(completionsdir)/gdrcopy
-	for t in $(notdir $(TOOLS)); do \
-		ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
-	for f in $(DOC_FILES); do \
-		$(INSTALL) -d $(DESTDIR)$(docdir)/$$(dirname $$f) && \
-		$(INSTALL) -m 644 $$f $(DESTDIR)$(docdir)/$$f || exit 1; done
-	$(INSTALL) -d $(DESTDIR)$(examplesdir)
-	$(INSTALL) -m 644 $(EXAMPLE_FILES) $(DESTDIR)$(examplesdir)/
+	$(call say,INSTALL,$(DESTDIR)$(pkgconfigdir))
+	$(Q)$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
+	$(Q)$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
+	$(call say,INSTALL,$(DESTDIR)$(cmakedir))
+	$(Q)for f in $(CMAKE_FILES); do $(pack_fill) packaging/cmake/$$f.in >$(DESTDIR)$(cmakedir)/$$f || exit 1; done
+	$(Q)chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
+	$(call put,644,$(completionsdir),packaging/bash-completion/gdrcopy)
+	$(Q)for t in $(notdir $(TOOLS)); do ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
+	$(foreach d,$(DOC_DIRS),$(call put,644,$(patsubst %/,%,$(docdir)/$(d:./=)),$(foreach f,$(DOC_FILES),$(if $(filter $d,$(dir $f)),$f))))
+	$(call put,644,$(examplesdir),$(EXAMPLE_FILES))
 
 # Removes the installed files, and directories that are then empty.
-uninstall:
-	rm -f $(addprefix $(DESTDIR)$(libdir)/,$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
-	rm -f $(addprefix $(DESTDIR)$(includedir)/,$(PUBLIC_HEADERS))
-	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(TOOLS)))
-	for t in $(PLAIN_NAMES); do f=$(DESTDIR)$(bindir)/$$t; \
+uninstall: uninstall-python
+	$(call take,$(libdir),$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
+	$(call take,$(includedir),$(PUBLIC_HEADERS))
+	$(call take,$(bindir),$(TOOLS))
+	$(Q)for t in $(PLAIN_NAMES); do f=$(DESTDIR)$(bindir)/$$t; \
 		[ "$$(readlink $$f)" != gdrcopy_$$t ] || rm -f $$f || exit 1; done
-	rm -f $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
-	rm -f $(addprefix $(DESTDIR)$(cmakedir)/barcopy-config,.cmake -version.cmake)
-	rm -f $(addprefix $(DESTDIR)$(docdir)/,$(DOC_FILES))
-	rm -f $(addprefix $(DESTDIR)$(examplesdir)/,$(notdir $(EXAMPLE_FILES)))
-	for d in $(cmakedir) $(patsubst %/,%,$(dir $(cmakedir))) $(examplesdir) $(docdir)/docs/results \
-		$(docdir)/docs $(docdir)/packaging/container $(docdir)/packaging $(docdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
-	rm -f $(addprefix $(DESTDIR)$(completionsdir)/,gdrcopy $(notdir $(TOOLS)))
-	for p in $(MAN_PAGES) $(TOOL_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
+	$(call take,$(pkgconfigdir),libgdrapi.pc)
+	$(call take,$(cmakedir),$(CMAKE_FILES))
+	$(call take,$(completionsdir),gdrcopy $(TOOLS))
+	$(call take,$(examplesdir),$(EXAMPLE_FILES))
+	$(call say,REMOVE,$(DESTDIR)$(docdir))
+	$(Q)rm -f $(addprefix $(DESTDIR)$(docdir)/,$(DOC_FILES))
+	$(Q)for d in $(cmakedir) $(patsubst %/,%,$(dir $(cmakedir))) $(examplesdir); do rmdir $(DESTDIR)$$d 2>/dev/null || :; done
+	$(Q)printf '%s\n' $(DOC_DIRS) packaging | sort -r | while read -r d; do rmdir $(DESTDIR)$(docdir)/$$d 2>/dev/null || :; done
+	$(Q)rmdir $(DESTDIR)$(docdir) 2>/dev/null || :
+	$(call say,REMOVE,$(DESTDIR)$(mandir))
+	$(Q)for p in $(MAN_PAGES) $(TOOL_PAGES) $(MAN_LINKS); do p=$${p%=*}; \
 		rm -f $(DESTDIR)$(mandir)/man$${p##*.}/$${p##*/}; done
 
 # ---- driver and Python module ----
@@ -114,56 +124,54 @@ uninstall:
 
 # The files that load the module and set its node's mode.
 install-boot:
-	$(INSTALL) -d $(DESTDIR)$(modprobedir) $(DESTDIR)$(udevdir)/rules.d $(DESTDIR)$(dracutdir)
-	$(INSTALL) -m 644 packaging/modprobe/barcopy.conf $(DESTDIR)$(modprobedir)/
-	$(INSTALL) -m 644 packaging/udev/70-gdrdrv.rules $(DESTDIR)$(udevdir)/rules.d/
-	$(INSTALL) -m 644 packaging/dracut/50-barcopy.conf $(DESTDIR)$(dracutdir)/
+	$(call put,644,$(modprobedir),packaging/modprobe/barcopy.conf)
+	$(call put,644,$(udevdir)/rules.d,packaging/udev/70-gdrdrv.rules)
+	$(call put,644,$(dracutdir),packaging/dracut/50-barcopy.conf)
 
 # The driver's source for DKMS.
 DRIVER_SRC := $(wildcard gdrdrv/Kbuild gdrdrv/Makefile gdrdrv/*.[ch])
 DRIVER_SCRIPTS := $(wildcard gdrdrv/*.sh packaging/dkms/*.sh)
 
 install-driver: install-boot
-	$(INSTALL) -d $(DESTDIR)$(DRIVER_SRC_DIR)
-	for f in $(DRIVER_SRC); do $(INSTALL) -m 644 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
-	for f in $(DRIVER_SCRIPTS); do $(INSTALL) -m 755 $$f $(DESTDIR)$(DRIVER_SRC_DIR)/ || exit 1; done
-	$(pack_fill) packaging/dkms/dkms.conf.in >$(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
-	chmod 644 $(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
+	$(call put,644,$(DRIVER_SRC_DIR),$(DRIVER_SRC))
+	$(Q)$(INSTALL) -m 755 $(DRIVER_SCRIPTS) $(DESTDIR)$(DRIVER_SRC_DIR)/
+	$(Q)$(pack_fill) packaging/dkms/dkms.conf.in >$(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
+	$(Q)chmod 644 $(DESTDIR)$(DRIVER_SRC_DIR)/dkms.conf
 
 # The module itself, for the kernel that it was built for.
 drv_install: driver install-boot
-	k=$$(modinfo -F vermagic $(O)/gdrdrv/gdrdrv.ko | cut -d' ' -f1) && \
-		$(INSTALL) -d $(DESTDIR)/lib/modules/$$k/updates && \
-		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)/lib/modules/$$k/updates/ && \
-		{ [ -n '$(DESTDIR)' ] || depmod $$k; }
+	$(Q)k=$$(modinfo -F vermagic $(O)/gdrdrv/gdrdrv.ko | cut -d' ' -f1) && d=/lib/modules/$$k/updates && \
+		printf '  %-8s %s\n' INSTALL $(DESTDIR)$$d && $(INSTALL) -d $(DESTDIR)$$d && \
+		$(INSTALL) -m 644 $(O)/gdrdrv/gdrdrv.ko $(DESTDIR)$$d/ && { [ -n '$(DESTDIR)' ] || depmod $$k; }
 
 # Removes what install-driver, drv_install and DKMS installed. A loaded module stays loaded.
 uninstall-driver:
-	[ -n '$(DESTDIR)' ] || ! command -v dkms >/dev/null || ! dkms status gdrdrv/$(VERSION) | grep -q . || \
+	$(Q)[ -n '$(DESTDIR)' ] || ! command -v dkms >/dev/null || ! dkms status gdrdrv/$(VERSION) | grep -q . || \
 		dkms remove gdrdrv/$(VERSION) --all
-	for f in $(notdir $(DRIVER_SRC) $(DRIVER_SCRIPTS)) dkms.conf; do rm -f '$(DESTDIR)$(DRIVER_SRC_DIR)'/$$f; done
-	rmdir '$(DESTDIR)$(DRIVER_SRC_DIR)' 2>/dev/null || :
-	rm -f $(DESTDIR)$(modprobedir)/barcopy.conf $(DESTDIR)$(udevdir)/rules.d/70-gdrdrv.rules \
-		$(DESTDIR)$(dracutdir)/50-barcopy.conf
-	for ko in $(DESTDIR)/lib/modules/*/updates/gdrdrv.ko; do \
+	$(call take,$(DRIVER_SRC_DIR),$(DRIVER_SRC) $(DRIVER_SCRIPTS) dkms.conf)
+	$(Q)rmdir '$(DESTDIR)$(DRIVER_SRC_DIR)' 2>/dev/null || :
+	$(call take,$(modprobedir),barcopy.conf)
+	$(call take,$(udevdir)/rules.d,70-gdrdrv.rules)
+	$(call take,$(dracutdir),50-barcopy.conf)
+	$(Q)for ko in $(DESTDIR)/lib/modules/*/updates/gdrdrv.ko; do \
 		[ -e $$ko ] || continue; \
 		rm -f $$ko && { [ -n '$(DESTDIR)' ] || { k=$${ko#/lib/modules/} && depmod $${k%%/*}; }; } || exit 1; done
 
 # Into Debian's directory of Python modules; elsewhere use pip install ./python. Because there is no
 # RECORD, pip lists the module and does not uninstall it.
 PYTHON_INSTALLER ?= make
-PYTHON_INFO = $(DESTDIR)$(pythondir)/barcopy-$(VERSION).dist-info
+PYTHON_INFO = $(pythondir)/barcopy-$(VERSION).dist-info
 
 install-python:
-	$(INSTALL) -d $(DESTDIR)$(pythondir)/barcopy $(PYTHON_INFO)
-	$(INSTALL) -m 644 python/barcopy/*.py python/barcopy/*.pyi python/barcopy/py.typed \
-		$(DESTDIR)$(pythondir)/barcopy/
-	$(PYTHON) python/backend.py metadata >$(PYTHON_INFO)/METADATA
-	echo $(PYTHON_INSTALLER) >$(PYTHON_INFO)/INSTALLER
-	chmod 644 $(PYTHON_INFO)/*
+	$(need_python)
+	$(Q)mkdir -p $(O) && $(PYTHON) python/backend.py metadata >$(O)/METADATA && echo $(PYTHON_INSTALLER) >$(O)/INSTALLER
+	$(call put,644,$(pythondir)/barcopy,$(wildcard python/barcopy/*.py python/barcopy/*.pyi) python/barcopy/py.typed)
+	$(call put,644,$(PYTHON_INFO),$(O)/METADATA $(O)/INSTALLER)
 
+# Not what a package or pip has put there.
 uninstall-python:
-	rm -rf $(DESTDIR)$(pythondir)/barcopy $(PYTHON_INFO)
+	$(Q)[ "$$(cat $(DESTDIR)$(PYTHON_INFO)/INSTALLER 2>/dev/null)" != $(PYTHON_INSTALLER) ] || \
+		rm -rf $(DESTDIR)$(pythondir)/barcopy $(DESTDIR)$(PYTHON_INFO)
 
 # ---- names that recipes for GDRCopy use ----
 

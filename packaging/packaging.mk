@@ -24,6 +24,7 @@ rpm:
 
 # Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"
 wheel:
+	$(need_python)
 	@$(PACK_ENV) LIB_REAL='$(LIB_REAL)' WHEEL_ARCH='$(WHEEL_ARCH)' PYTHON='$(PYTHON)' packaging/wheel.sh
 
 # Installs, upgrades, uses and removes every package in a root of its own. Needs root.

@@ -3,8 +3,10 @@
 # refresh-figures: the figures of other pages, perf/figures.txt.
 .PHONY: docs refresh-figures
 refresh-figures:
+	$(need_python)
 	$(Q)$(PYTHON) -B perf/tables.py --refresh
 
 docs:
+	$(need_python)
 	$(call say,PAGE,docs/index.html)
 	$(Q)mkdir -p $(O) && $(PYTHON) -B docs/page/make.py >$(O)/index.html && mv $(O)/index.html docs/index.html

@@ -37,6 +37,8 @@ into -n V=1 install && ! grep -E '(^| )(gcc|cc|ld|ar) ' "$tmp/log"
 ok "make install links nothing"
 into install libdir=/opt/x/lib64
 ok "make install DESTDIR= prefix= libdir="
+! grep -vE '^  INSTALL  '"$dest"'/[^ ]*$|^  MAN  ' "$tmp/log" && [ "$(sort -u "$tmp/log" | wc -l)" = "$(wc -l <"$tmp/log")" ]
+ok "make install prints a line a directory"
 ! readelf -d "$dest"/opt/x/bin/gdrcopy_* | grep -E '(RUNPATH|RPATH).*\$ORIGIN(:|\])' &&
 	readelf -d "$dest/opt/x/bin/gdrcopy_doctor" | grep -q 'RUNPATH.*\[$ORIGIN/../lib:'
 ok "an installed tool looks for the library in lib, never beside itself"
@@ -112,9 +114,17 @@ printf '#include <gdrconfig.h>\n#include <gdrapi.h>\n#if !defined(GDRAPI_X86) &&
 	gcc -I"$dest/opt/x/include" -Wall -Werror -fsyntax-only -x c -
 ok "gdrconfig.h"
 
-into uninstall libdir=/opt/x/lib64 && into install-python && find "$dest" -name '*.dist-info' | grep -q . &&
-	into uninstall-python && test -z "$(tree "$dest")"
-ok "make uninstall and uninstall-python leave nothing"
+into install-python && find "$dest" -name METADATA | grep -q . && into uninstall-python && ! find "$dest" -name '*.py' | grep -v /examples/ &&
+	into install-python && into uninstall libdir=/opt/x/lib64 && test -z "$(tree "$dest")"
+ok "make uninstall leaves nothing, nor does uninstall-python"
+into install-python PYTHON_INSTALLER=dpkg && into uninstall && find "$dest" -name METADATA | grep -q . && rm -r "$dest/opt/x/lib/python3"
+ok "make uninstall leaves the module of a package"
+unclear=
+for target in docs refresh-figures install-python wheel; do
+	! into PYTHON=no-python "$target" && grep -q "make $target: no no-python here" "$tmp/log" || unclear+=" $target"
+done
+[ -z "$unclear" ] && test -z "$(tree "$dest")" && test "$before" = "$(tree "$src")"
+ok "without python3 a target that needs it says so, and changes nothing$unclear"
 before_driver=$(tree "$dest")
 into install-driver && mkdir -p "$dest/lib/modules/6.1/updates" "$dest/lib/modules/6.1/kernel" &&
 	: >"$dest/lib/modules/6.1/updates/gdrdrv.ko" && : >"$dest/lib/modules/6.1/kernel/other.ko" &&
