@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# See `make help` for the targets. Non-recursive; everything that is built lies under $(O).
+# See `make help` and `make help-all` for the targets. Non-recursive; everything that is built lies under $(O).
 
 O ?= build
 V ?= 0
@@ -66,10 +66,13 @@ override CPPFLAGS += -DGDRI_RM=$(RM_BACKEND)
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SANITIZE)
-# A sanitizer's run-time library comes first; -z defs would miss its symbols in a shared library.
+# A sanitizer's run-time library comes first; -z defs would miss its symbols in a shared library. One set of objects is
+# enough for tests.
 LIB_LDFLAGS :=
+LIB_OBJ := pic.o
 else
 LIB_LDFLAGS := -Wl,-z,defs
+LIB_OBJ := o
 endif
 
 all: lib tools
@@ -137,7 +140,7 @@ $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 $(LIB_LINKS): $(LIB)
 	$(Q)ln -sf $(LIB_REAL) $@
 
-$(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.o)
+$(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.$(LIB_OBJ))
 	$(call say,AR,$@)
 	$(Q)rm -f $@
 	$(Q)$(AR) rcsD $@ $^
@@ -173,19 +176,25 @@ clean:
 	@[ ! -e '$(O)' ] || [ -e '$(O)/flags' ] || { echo "make: O=$(O) holds no build: not removed" >&2; exit 1; }
 	rm -rf '$(O)'
 
-# What users call, at most 25 targets; CONTRIBUTING.md and docs/install.md name the others.
+# What a user needs, then what users call, 25 at most; CONTRIBUTING.md and docs/install.md name the others.
+.PHONY: help-all
 help:
-	@echo 'Build'
-	@echo '  make lib tools        one of the two; make alone builds both, into $$(O) (default: build)'
+	@echo '  make                  the library and the tools, into $$(O) (default: build)'
 	@echo '  make demo             copybw and copylat: on the GPU if one is usable, else on the stand-in'
+	@echo "  make check            the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
+	@echo '  make install          library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
+	@echo '                        DESTDIR= prefix= libdir= bindir= includedir= mandir= docdir='
+	@echo '  make uninstall        removes them, and the Python module (with the same variables)'
+	@echo '  make help-all         the other targets and variables'
+
+help-all: help
+	@echo 'Build'
+	@echo '  make lib tools        one of the two'
 	@echo '  make examples         the programs of examples/, into $$(O)/examples'
 	@echo '  make driver           the kernel driver: KDIR= NVIDIA_SRC='
 	@echo '                        FLAVOR=open|proprietary'
 	@echo '  make clean            removes $$(O)'
 	@echo 'Install'
-	@echo '  make install          library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
-	@echo '                        DESTDIR= prefix= libdir= bindir= includedir= mandir= docdir='
-	@echo '  make uninstall        removes them (with the same variables)'
 	@echo '  make lib_install exes_install  parts of make install'
 	@echo '  make drv_install      the kernel driver, for one kernel (variables as for make driver)'
 	@echo '  make install-driver   its source for DKMS, udev rules and modprobe settings'
@@ -197,7 +206,6 @@ help:
 	@echo '  make wheel            Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
 	@echo '  make dist             the source tarball and its checksum, of the last commit'
 	@echo 'Test'
-	@echo "  make check            the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
 	@echo '  make check-ci         what a CI run adds: other builds, the driver, packages (30 minutes)'
 	@echo '  make check-full       all the rest (hours)'
 	@echo '  make check-kernel     the driver in an emulated machine, its quick tier'

@@ -22,6 +22,8 @@ sanitizers := ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_s
 PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
+# They run a queue's instructions in orders that a seed decides: under ASan in check-ci.
+EXPLORERS := test_queue_explorer test_queue_posts
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
@@ -34,22 +36,21 @@ ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_
 	$(shell sed -n 's/^\([a-z_]*test_[a-z_]*\)\t.*/\1/p' tests/arm64/not-run),$(PROGRAMS))
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
-	test_library test_stats) build/test_fences tools/test_copy_tools tools/test_doctor \
+	test_library test_stats) tools/test_copy_tools tools/test_doctor \
 	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
-CI_SCRIPTS := explore/fresh fuzz/run build/test_install build/test_wheel packages/static
+CI_SCRIPTS := explore/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run
 
 # Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
 wanted = $(strip $(if $(filter-out $(foreach c,* ? [,$(if $(findstring $c,$(TESTS)),$(TESTS))),$(TESTS)),$(foreach s,$(1), \
 	$(if $(strip $(foreach p,$(TESTS),$(findstring $p,$(basename $s)))),$s)),$(1)))
-# What a build makes: $(call goals,DIRECTORY OF THE BUILD,ITS STEPS): the stand-ins and programs, all if it is all.
-goals = $(if $(filter $(words $(2)),$(words $(call wanted,$(2)))),build-tests,sim \
-	$(patsubst %.program,$(1)/tests/%,$(notdir $(call wanted,$(2)))))
+# What a build makes: $(call goals,DIRECTORY OF THE BUILD,ITS STEPS)
+goals = sim $(patsubst %.program,$(1)/tests/%,$(notdir $(call wanted,$(2))))
 
 # ---- check -----------------------------------------------------------------------------------------
 
-.PHONY: check check-ci check-full check-clients check-fresh check-kernel build-tests
+.PHONY: check check-ci check-full check-clients check-fresh check-kernel test tests
 # Without the results of earlier runs, unless ADD is set.
 begin = @$(needs_plain_path)mkdir -p $(RESULTS) $(if $(ADD),,&& find $(RESULTS) -name '*.result' | \
 	while read -r f; do rm -f "$$f" "$${f%.result}.log"; done)
@@ -66,20 +67,22 @@ check:
 		2) echo 'The driver was not booted: make check-kernel' ;; esac
 	$(report)
 
+test tests: check
+
 check-ci:
 	@tests/deps.sh ci
 	$(begin)
-	$(call run,ci.tests)
+	$(call run,ci.tests ASAN_PROGRAMS='$(EXPLORERS)')
 	$(report)
 
 check-full:
 	@tests/deps.sh full
 	$(begin)
-	$(call run,ci.tests full.tests ARM64_FULL=1)
+	$(call run,ci.tests full.tests ARM64_FULL=1 ASAN_PROGRAMS='$(EXPLORERS)')
 	$(report)
 
 # A name with a dot is a step of these commands, and no file.
-ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel tsan.programs arm64.programs long.programs \
+ci.tests: kernel/6.1.kernel kernel/6.12.kernel kernel/arm64.kernel asan.programs tsan.programs arm64.programs long.programs \
 	$(CI_SCRIPTS:%=%.script)
 full.tests: kernel/full.kernel valgrind.programs $(FULL_SCRIPTS:%=%.script) coverage.script mutants.script planted.script \
 	fresh.script herd.script
@@ -98,8 +101,9 @@ check-kernel:
 
 # ---- programs --------------------------------------------------------------------------------------
 
-ASAN_STEPS := $(patsubst %,asan/%.program,$(filter-out $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS)))
-NATIVE_STEPS := $(NATIVE_PROGRAMS:%=native/%.program)
+ASAN_PROGRAMS := $(filter-out $(EXPLORERS) $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS))
+ASAN_STEPS := $(ASAN_PROGRAMS:%=asan/%.program)
+NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(EXPLORERS))
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
 LONG_STEPS := $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
 # Valgrind gets all cases of a program in one process: not of these, which need one for each.
@@ -112,9 +116,9 @@ native.build:
 		$(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) $(LONG_STEPS) $(VALGRIND_STEPS)))
 asan.build:
 	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
-		SANITIZE=address,undefined CFLAGS='-O1 -g' $(call goals,$(out)/asan,$(ASAN_STEPS))
+		SANITIZE=address,undefined CFLAGS='-O1 -g1' $(call goals,$(out)/asan,$(ASAN_STEPS))
 tsan.build:
-	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan SANITIZE=thread CFLAGS='-O1 -g' lib sim \
+	+@$(JOB_LONG) tsan/build $(MAKE) -k V=1 O=$(out)/tsan SANITIZE=thread CFLAGS='-O1 -g1' lib sim \
 		$(patsubst %.program,$(out)/tsan/tests/%,$(notdir $(call wanted,$(TSAN_STEPS))))
 
 asan.programs: $(call wanted,$(ASAN_STEPS))
