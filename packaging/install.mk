@@ -78,9 +78,12 @@ install-man:
 	$(Q)for l in $(MAN_LINKS); do \
 		ln -sf $${l#*=} $(DESTDIR)$(mandir)/man$${l##*.}/$${l%=*} || exit 1; done
 
-# The documents and the files that they link to, in the same directories, so that the links work.
-DOC_TOP ?= README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
-DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md docs/*.html docs/results/*.md docs/results/*.json packaging/container/*)
+# The documents for users and the files that they link to, in the same directories, so that the links work; those to
+# pages for developers are text.
+DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
+DOC_FILES := $(DOC_TOP) $(filter-out docs/driver-design.md,$(wildcard docs/*.md)) $(wildcard docs/*.html packaging/container/*)
+DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|driver-design\.md|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
+	-e 's/<a href="results\/[^"]*">([^<]*)<\/a>/\1/g'
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
 
 # Everything but the driver, which is built for one kernel or by DKMS, and the Python module.
@@ -96,6 +99,8 @@ install: lib_install exes_install install-man
 	$(call put,644,$(completionsdir),packaging/bash-completion/gdrcopy)
 	$(Q)for t in $(notdir $(TOOLS)); do ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done
 	$(foreach d,$(DOC_DIRS),$(call put,644,$(patsubst %/,%,$(docdir)/$(d:./=)),$(foreach f,$(DOC_FILES),$(if $(filter $d,$(dir $f)),$f))))
+	$(Q)for f in $(filter %.md %.html,$(DOC_FILES)); do \
+		sed -E $(DOC_UNLINK) $$f >$(DESTDIR)$(docdir)/$$f || exit 1; done
 	$(call put,644,$(examplesdir),$(EXAMPLE_FILES))
 
 # Removes the installed files, and directories that are then empty.

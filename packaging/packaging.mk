@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Packages: deb, rpm, dist, check-packages, and committed files that are made from the code.
 
-# The project's address, which make dist fills into README, SECURITY, packages and recipes. While it
+# The project's address, which make dist fills into README, SECURITY and packages. While it
 # is empty no file has an address, and RELEASE=1 fails.
 PROJECT_URL ?=
 RELEASE ?=
@@ -35,7 +35,11 @@ check-packages:
 
 # ---- committed files that are made from the code ----
 
-.PHONY: refresh-abi
+.PHONY: refresh-abi refresh-version
+# The version and the date in the other files that state them.
+refresh-version:
+	@packaging/version.sh
+
 # The Debian symbols file, after an addition.
 refresh-abi: lib
 	@tests/packages/abi.sh refresh '$(O)' '$(VERSION)'

@@ -65,9 +65,13 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 tree "$dest" >"$tmp/installed"
 grep -v '^./opt/x/share/doc/barcopy/' "$tmp/installed" | diff "$tmp/expected" -
 ok "every file in its place, and no other"
-test -z "$(cd "$src" && for f in README.md LICENSE docs/install.md examples/share.c; do
+test -z "$(cd "$src" && for f in LICENSE docs/install.md examples/share.c; do
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
+docs=$dest/opt/x/share/doc/barcopy
+grep -q '\](docs/results/' "$src/README.md" && ! grep -rnE '\]\([^)]*(results/|driver-design|CONTRIBUTING)|href="results' "$docs" &&
+	test ! -e "$docs/CONTRIBUTING.md" && test ! -e "$docs/docs/results" && grep -q '](docs/install.md)' "$docs/README.md"
+ok "pages for developers are not installed, and the links to them are text"
 # PREFIX= on the command line is a habit from other Makefiles; in the environment it means something
 # else.
 where() { env "$1" make -C "$src" --no-print-directory -n O="$tmp/o" "${@:2}" lib_install | grep -c ' /opt/y/lib'; }
