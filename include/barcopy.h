@@ -231,7 +231,8 @@ typedef enum barcopy_fence_use {
 } barcopy_fence_t;
 
 /**
- * Executes the fence that the handle's type of mapping needs for that use.
+ * Executes the fence that the handle's type of mapping needs for that use. What a running kernel
+ * sees, and when: gdr_copy_to_mapping().
  * @return 0; EINVAL (handle, not mapped, use); EACCES.
  */
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);
@@ -400,7 +401,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
 	/** A separate mapping without write permission: a store through the pointer raises SIGSEGV;
-	 *  a copy or a word to it is EACCES. ENOTSUP for memory of cudaHostAlloc. */
+	 *  a copy or a word to it is EACCES. It guards against mistakes, not against the process:
+	 *  mprotect() may allow stores again. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1,
 	/** Leaves SYNC_MEMOPS of the allocations alone; see barcopy_map_range(). Such ranges share
 	 *  pins with each other only. */

@@ -208,7 +208,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 
 /**
  * Like gdr_pin_buffer(), without tokens.
- * @param flags  GDR_PIN_FLAG_*
+ * @param flags  a gdr_pin_flags_t
  * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or one that this driver does not
  *         support
  */
@@ -282,21 +282,21 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
 
 /* ---------------------------------------------------------------------------------------------
  * Copies
- *
- * Ordering. gdr_copy_from_mapping() returns data at least as new as anything that the caller had
- * observed before the call; no load or store of the caller that follows the call is performed
- * before the copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through a mapping
- * of the same type and device follow the data; another device, and memory pinned with another
- * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. A copy does
- * not order stores *before* it: data in host memory that a copied flag announces needs
- * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once and
- * each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned bytes
- * is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide, section
- * 11.7).
  */
 
 /**
  * Copies from host memory into the mapping.
+ *
+ * gdr_copy_from_mapping() returns data at least as new as anything that the caller had observed
+ * before the call; no load or store of the caller that follows the call is performed before the
+ * copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through a mapping of the
+ * same type and device follow the data; another device, and memory pinned with another
+ * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. A copy does
+ * not order stores before it: data in host memory that a copied flag announces needs
+ * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once and
+ * each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned bytes
+ * is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide, section
+ * 11.7).
  * @param handle     mapped
  * @param map_d_ptr  destination: any byte of the mapping
  * @param h_ptr      source, any alignment

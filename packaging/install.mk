@@ -63,12 +63,20 @@ $(TOOL_PAGES): $(O)/man/%.1: $(O)/% packaging/man/from-help.py
 	$(Q)LD_LIBRARY_PATH=$(MAN_FROM) $(PYTHON) -B packaging/man/from-help.py $(MAN_FROM)/$* >$@.part 2>/dev/null && \
 		mv -f $@.part $@ || { rm -f $@.part; echo "$* does not run here: no manual page (MAN_FROM=)" >&2; }
 
+# Section 3 is made of the headers' comments.
+MAN3_FROM := CHANGELOG.md $(addprefix include/,gdrapi.h barcopy.h barcopy_queue.h)
+MAN3 := $(addprefix $(O)/man/3/,$(shell awk -v list=1 -f packaging/man/section3.awk $(MAN3_FROM)))
+all install-man uninstall: $(O)/man/3/made
+$(O)/man/3/made: packaging/man/section3.awk $(MAN3_FROM)
+	$(call say,MAN,$(@D))
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v out=$(@D) -f $^ && : >$@
+
 # NAME.SECTION=PAGE: the other names of a page, which are in its NAME section.
-MAN_PAGES := $(wildcard packaging/man/*.[1-9])
+MAN_PAGES := $(wildcard packaging/man/*.[1-9]) $(MAN3)
 MAN_LINKS = $(foreach t,$(if $(TOOL_PAGES),$(PLAIN_NAMES)),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
 	FNR == 1 { page = FILENAME; sub(/.*\//, "", page); section = page; sub(/.*\./, "", section) } \
 	$$1 == ".Sh" { named = $$2 == "NAME" } \
-	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES))
+	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES) 2>/dev/null)
 
 install-man:
 	$(call say,INSTALL,$(DESTDIR)$(mandir))

@@ -56,7 +56,7 @@ tools=$(make -C "$src" --no-print-directory -pn O="$tmp/o" 2>/dev/null |
 		echo "./opt/x/share/man/man1/$t.1"
 	done
 	for t in gdrcopy $tools; do echo "./opt/x/share/bash-completion/completions/$t"; done
-	(cd "$src" && for f in packaging/man/*.[1347]; do
+	(cd "$src" && for f in packaging/man/*.[147]; do
 		echo "./opt/x/share/man/man${f##*.}/${f##*/}"
 	done)
 	# Every call is a page, or a name of one.

@@ -187,41 +187,9 @@ pages_of_symbols() {
 }
 t "every exported symbol has a page, every page a symbol ($(wc -l <"$tmp/symbols") symbols)" silent pages_of_symbols
 
-# The prototypes of the pages against the header's: types and names of the parameters.
-synopses() {
-	python3 - packaging/man/*.3 <<'PY'
-import re, shlex, sys
-header = "\n".join(open("include/" + h).read() for h in ("gdrapi.h", "barcopy.h", "barcopy_queue.h"))
-header = re.sub(r"/\*.*?\*/", " ", header, flags=re.S)
-header = " ".join(l for l in header.split("\n") if not l.startswith("#"))
-want = {}
-for m in re.finditer(r"([\w ]+[ *]+)((?:gdr|barcopy)_\w+)\(([^()]*)\);", header):
-    ret = m.group(1).split(";")[-1].strip()
-    want[m.group(2)] = (" ".join(ret.split()).replace(" *", " *"), [" ".join(a.split()) for a in m.group(3).split(",")])
-bad, seen = 0, set()
-for page in sys.argv[1:]:
-    body = open(page).read().split(".Sh SYNOPSIS")[1].split(".Sh ")[0]
-    ret = None
-    for line in body.split("\n"):
-        if line.startswith(".Ft "):
-            ret = " ".join(shlex.split(line[4:]))
-        if line.startswith(".Fn "):
-            name, *args = shlex.split(line[4:])
-            seen.add(name)
-            if name not in want:
-                print(page, name, "is not in the header"); bad = 1
-            elif want[name] != (ret, args):
-                print(page, name, (ret, args), "the header has", want[name]); bad = 1
-for name in set(want) - seen:
-    print(name, "of the header is in no synopsis"); bad = 1
-sys.exit(bad)
-PY
-}
-t "the synopses are the headers'" synopses
-
 errnos() {
 	local e
-	for e in $(sed -n 's/.*\[\(E[A-Z]*\)\].*/\1/p; s/.*Bq Er \(E[A-Z]*\).*/\1/p' packaging/man/*.3 | sort -u); do
+	for e in $(sed -n 's/.*\[\(E[A-Z]*\)\].*/\1/p; s/.*Bq Er \(E[A-Z]*\).*/\1/p' "$man"/man3/*.3 | sort -u); do
 		grep -qw "$e" include/gdrapi.h include/barcopy.h include/barcopy_queue.h || echo "$e: not an error of the header"
 	done
 }
@@ -244,7 +212,7 @@ variables() {
 t "gdrapi(7) has every environment variable" silent variables
 
 # The foot of a page names the project: without a name groff puts its own ("BSD").
-feet() { ! grep -L '^\.Os barcopy$' packaging/man/*.[1347] | grep .; }
+feet() { ! grep -L '^\.Os barcopy$' "$man"/man[1347]/* | grep .; }
 t "the foot of every page names the project" feet
 
 # A reference to a page of the project must find it; those to the system's pages are not looked up.
