@@ -40,7 +40,10 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
-/* Maps the buffer and verifies that it covers the whole range, not only a part of it (L16). */
+/*
+ * Maps the buffer and verifies that it covers the whole range: a driver may map the first of the
+ * range's memory objects alone.
+ */
 static int map_checked(int fd, size_t length, void **map)
 {
 	off_t size = lseek(fd, 0, SEEK_END);

@@ -43,7 +43,7 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
 
-/* The allocation around addr, or NULL. Asks nothing, and so does the next one. */
+/* The noted allocation around addr, or NULL; CUDA is not called, nor by the next one. */
 const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint64_t addr);
 /* Is all of [addr, addr + size) in one part? */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);

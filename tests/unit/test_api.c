@@ -120,7 +120,7 @@ static void maps(void)
 	OK(gdr_map(g, fresh, &va, SIZE));
 }
 
-/* L2: the first info struct is 40 bytes; not one more is written. */
+/* The first info struct is 40 bytes; not one more is written. */
 static void first_info(void)
 {
 	uint8_t room[64];
@@ -293,7 +293,7 @@ static void words(void)
 	FAILS_WITH(EINVAL, "unknown comparison", barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
 }
 
-/* L5: one error domain, whatever CUDA, Vulkan and the kernel answered. */
+/* One error domain, whatever CUDA, Vulkan and the kernel answered. */
 static void one_error_domain(void)
 {
 	static const int results[] = {
@@ -385,7 +385,7 @@ static int calls_in_child(void *unused)
 	return out.h != 77 || va != unused;
 }
 
-/* L15: a child may call nothing on what its parent has, and changes nothing of it. */
+/* A child may call nothing on what its parent has, and changes nothing of it. */
 static void forked_child(void)
 {
 	uint64_t *host = standin_host_alloc(4096, 0);
@@ -420,15 +420,15 @@ static const struct unit_test tests[] = {
 	{ "names of mapping types", type_names, ON_DMABUF, .bare = true },
 	{ "pins", pins, ON_DMABUF },
 	{ "maps", maps, ON_DMABUF },
-	{ "the first info struct (L2)", first_info, ON_DMABUF },
+	{ "the first info struct", first_info, ON_DMABUF },
 	{ "info of each state", info_of_states, ON_DMABUF },
 	{ "bounds of copies", copy_bounds, ON_DMABUF },
 	{ "vectored copies", vectored, ON_DMABUF },
 	{ "fences", fences, ON_DMABUF },
 	{ "words", words, ON_DMABUF },
-	{ "one error domain (L5)", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
+	{ "one error domain", one_error_domain, ON_DMABUF " GDRCOPY_BACKEND=dmabuf" },
 	{ "the last error lasts", last_error_lasts, ON_DMABUF },
-	{ "a forked child (L15)", forked_child, ON_DMABUF },
+	{ "a forked child", forked_child, ON_DMABUF },
 };
 
 UNIT_MAIN("public calls", tests, unit_before = start_mapped, unit_after = end)

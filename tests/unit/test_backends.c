@@ -250,7 +250,7 @@ SCENE(every_reason_is_named,
 	PIN_FAILS(DEVICE, ENOTSUP, .says = { "dmabuf: this driver refuses mmap of its dma-buf",
 	  "rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED", "host: not memory of cudaHostAlloc" }))
 
-/* Memory that no backend may serve (L17). ENOMEM of one backend ends the pin. */
+/* Memory that no backend may serve. ENOMEM of one backend ends the pin. */
 SCENE(wrong_memory,
 	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
 	PIN_FAILS(MANAGED, EINVAL, .says = { "managed", "allocate with cudaMalloc, cuMemCreate or" }),
@@ -478,7 +478,7 @@ static const struct unit_test tests[] = {
 	  CUDA_13_3 " LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
 	{ "every backend's reason", every_reason_is_named, CUDA_13_3 },
-	{ "memory that is none, or short (L17)", wrong_memory, CUDA_13_3 },
+	{ "memory that is none, or short", wrong_memory, CUDA_13_3 },
 	{ "precedence of errors", precedence, "" },
 	{ "precedence of rm's refusal", refused_by_rm, CUDA_13_3 },
 	{ "no backend can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },

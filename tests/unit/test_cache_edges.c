@@ -276,7 +276,7 @@ static void sync_memops_is_a_choice(void)
 	ck_assert_int_eq(standin_sync_memops(e), 1);
 }
 
-/* M2: the users of a region share its handle, so only the cache has copy options. */
+/* The users of a region share its handle, so only the cache has copy options. */
 static void options_are_the_caches(void)
 {
 	barcopy_cache_t cache = new_cache(OPTIONS(.engine_read_min = 4096));
@@ -664,7 +664,7 @@ char *secure_getenv(const char *name)
 	return getenv(name);
 }
 
-/* M4: another thread may call setenv(), so only the first open reads the environment. */
+/* Another thread may call setenv(), so only the first open reads the environment. */
 static void environment_is_read_by_the_open(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o),

@@ -157,7 +157,7 @@ static void all_refuse(gdr_t in, gdr_mh_t h, int err)
 	ck_assert_int_eq(memcmp(&info, &before, sizeof(info)), 0);
 }
 
-/* L3 */
+/* Invented names of contexts: every call is EINVAL and writes no output. */
 static void invented_contexts(void)
 {
 	uintptr_t name = (uintptr_t)g;
@@ -181,7 +181,7 @@ static void invented_contexts(void)
 	g = NULL;
 }
 
-/* L3 */
+/* Invented names of handles: the same. */
 static void invented_handles(void)
 {
 	gdr_mh_t h = fake_pin(g);
@@ -239,7 +239,7 @@ static void stale_and_doubled(void)
 	g = NULL;
 }
 
-/* L7: gdr_unmap() takes only the handle's own mapping. */
+/* gdr_unmap() takes only the handle's own mapping. */
 static void unmap_checks(void)
 {
 	static const size_t sizes[] = { 0, 4096, 8193, 65536, ~0UL };
@@ -269,7 +269,7 @@ static void unmap_checks(void)
 
 /* ---- closing ------------------------------------------------------------- */
 
-/* L8: whatever fails, everything is released, and the first failure is returned. */
+/* Whatever fails, everything is released, and the first failure is returned. */
 static void close_always_finishes(void)
 {
 	gdr_mh_t h[10];
@@ -527,17 +527,17 @@ static void failed_opens(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "invalid contexts (L3)", invented_contexts, "" },
+	{ "invalid contexts", invented_contexts, "" },
 	{ "contexts that cannot be opened", failed_opens, "" },
-	{ "invalid handles (L3)", invented_handles, "" },
-	{ "stale and doubled handles (L3)", stale_and_doubled, "" },
-	{ "gdr_unmap takes its own mapping only (L7)", unmap_checks, "" },
-	{ "gdr_close always finishes (L8)", close_always_finishes, "" },
-	{ "a backend's failures (L6)", failures_of_a_backend, "" },
+	{ "invalid handles", invented_handles, "" },
+	{ "stale and doubled handles", stale_and_doubled, "" },
+	{ "gdr_unmap takes its own mapping only", unmap_checks, "" },
+	{ "gdr_close always finishes", close_always_finishes, "" },
+	{ "a backend's failures", failures_of_a_backend, "" },
 	{ "gdr_close waits for calls", close_waits, "", .bare = true },
 	{ "two threads wait for one lock", waiting_for_a_lock, "", .bare = true },
-	{ "contexts come and go (L4)", contexts_come_and_go, "", .bare = true },
-	{ "forked children (L15)", children, "" },
+	{ "contexts come and go", contexts_come_and_go, "", .bare = true },
+	{ "forked children", children, "" },
 };
 
 UNIT_MAIN("contexts and handles", tests, unit_before = start_host, unit_after = end)

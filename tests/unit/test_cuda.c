@@ -94,7 +94,7 @@ static void no_libcuda(void)
 	OK(gdri_cuda_load());
 }
 
-/* L11: containers have only libcuda.so.1. */
+/* Containers have only libcuda.so.1. */
 static void only_the_run_time_name(void)
 {
 	wrap_reset();
@@ -304,7 +304,7 @@ static void *play(void *unused)
 	return (void *)(uintptr_t)wrong;
 }
 
-/* L10: the current context is the pointer's, another device's, none, another one of its device. */
+/* The current context is the pointer's, another device's, none, another one of its device. */
 static void context_as_found(void)
 {
 	CUcontext created, primary[2] = { standin_primary(0), standin_primary(1) };
@@ -538,7 +538,7 @@ static const struct unit_test tests[] = {
 	{ "outputs of a failure", outputs_of_a_failure, "" },
 	{ "device memory", device_memory, "" },
 	{ "no libcuda", no_libcuda, "", .bare = true },
-	{ "only libcuda.so.1 (L11)", only_the_run_time_name, "", .bare = true },
+	{ "only libcuda.so.1", only_the_run_time_name, "", .bare = true },
 	{ "calls that a driver must have", needed_calls, "", .bare = true },
 	{ "driver without dma-buf export", older_drivers, "", "cuMemGetHandleForAddressRange",
 	  true },
@@ -549,7 +549,7 @@ static const struct unit_test tests[] = {
 	{ "no NVML", no_nvml, "" },
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
-	{ "contexts restored (L10)", context_as_found, "GDRSIM_DEVICES=2" },
+	{ "contexts restored", context_as_found, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "pages of the host", pages_of_the_host, "" },

@@ -53,7 +53,7 @@ static void check_bytes(gdr_mh_t h, void *map, CUdeviceptr stands_for, CUdevicep
 	free(b);
 }
 
-/* L9: an address inside a GPU page: the mapping begins at the page. */
+/* An address inside a GPU page: the mapping begins at the page. */
 static void unaligned(CUdeviceptr addr, size_t size)
 {
 	gdr_info_t info;
@@ -89,7 +89,7 @@ static void any_address(void)
 	unaligned(big + 4097, 70000);
 	unaligned(big + 65535, 2);
 	unaligned(v.ptr + 12345, 1);
-	/* L16: over three chunks. */
+	/* Over three memory objects: all of them are mapped. */
 	unaligned(v.ptr + v.chunk - 300, v.chunk + 70000);
 }
 
@@ -130,13 +130,13 @@ static void pin_error_paths(void)
 	pin_fails("mmap", 1, 524, ENOTSUP, "ENOTSUPP");
 	pin_fails("madvise", 1, ENOMEM, ENOMEM, "MADV_DONTFORK");
 	pin_fails("madvise", 1, EINVAL, ENOTSUP, "MADV_DONTFORK");
-	/* L16: a page of the range cannot be read. */
+	/* A page of the range cannot be read: the buffer is no mapping of all of it. */
 	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
 	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 }
 
-/* L16: the dma-buf is smaller than the range. */
+/* The dma-buf is smaller than the range. */
 static void short_buffer(void)
 {
 	gdr_mh_t h = { 77 };
@@ -164,7 +164,7 @@ static void first_object(void)
 	gdr_mh_t h = { 77 };
 	void *map;
 
-	if (test_emulator_lacks("the first memory object alone is mapped (L16)",
+	if (test_emulator_lacks("the first memory object alone is mapped",
 				"reads beyond the end of a file by a system call"))
 		return;
 	resources_note();
@@ -194,7 +194,7 @@ static void map_error_paths(void)
 	wrap_fail("madvise", 1, EINVAL);
 	FAILS(ENOTSUP, gdr_map(g, h, &map, v.size));
 	wrap_reset();
-	ck_assert_ptr_eq(map, &map); /* L6 */
+	ck_assert_ptr_eq(map, &map); /* a failed call writes no output */
 	ck_assert_ptr_null(resources_changed());
 	OK(gdr_map(g, h, &map, v.size));
 	check_bytes(h, map, v.ptr, v.ptr + v.chunk - 100, 200);
@@ -202,7 +202,7 @@ static void map_error_paths(void)
 	ck_assert_ptr_null(resources_changed());
 }
 
-/* L6: a failed map is not followed by an unmap. */
+/* A failed map is not followed by an unmap. */
 static void no_unmap_of_nothing(void)
 {
 	gdr_mh_t h;
@@ -337,14 +337,14 @@ static void imported(void)
 
 static const struct unit_test tests[] = {
 	{ "the driver's version decides", version_gate, CUDA_13_3, .bare = true },
-	{ "any address and size (L9, L16)", any_address, CUDA_13_3 },
+	{ "any address and size", any_address, CUDA_13_3 },
 	{ "types of mapping", map_types, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
-	{ "a buffer that is too short (L16)", short_buffer, CUDA_13_3 },
-	{ "the first memory object alone is mapped (L16)", first_object,
+	{ "a buffer that is too short", short_buffer, CUDA_13_3 },
+	{ "the first memory object alone is mapped", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
 	{ "every error of a map", map_error_paths, CUDA_13_3 },
-	{ "nothing unmapped that was not mapped (L6)", no_unmap_of_nothing, CUDA_13_3 },
+	{ "nothing unmapped that was not mapped", no_unmap_of_nothing, CUDA_13_3 },
 	{ "munmap fails", unmap_fails, CUDA_13_3 },
 	{ "tried once for each GPU and kind", tried_once,
 	  CUDA_13_3 " GDRSIM_DEVICES=2 GDRSIM_DMABUF_PCIE=1" },

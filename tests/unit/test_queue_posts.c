@@ -159,7 +159,7 @@ static bool is_last(int rival)
 	return last;
 }
 
-/* Where all grids have ended, and none begins meanwhile, none is refused. */
+/* barcopy_port_begin() must succeed if every earlier grid had ended and none began during the call. */
 static void begin(barcopy_port_t *p, int who, int q, unsigned int n)
 {
 	uint64_t begun = newest(addr_of(q, AT_BEGUN));

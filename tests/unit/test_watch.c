@@ -179,7 +179,7 @@ static void several_watch(void)
 #define JUMP_SLOT R_X86_64_JUMP_SLOT
 #endif
 
-/* A table ends where it does, and a tag beyond those that are known is none. */
+/* DT_PLTRELSZ bounds the relocations, and unknown tags are skipped. */
 static void ends_of_tables(void)
 {
 	static const char strings[] = "\0ioctl";
