@@ -60,7 +60,6 @@ static const struct field node_fields[] = {
 	F(probes, release, TEXT), F(probes, euid, INT), F(probes, hypervisor, TEXT),
 	F(probes, cpus, TEXT), F(probes, env.backend, TEXT), F(probes, env.dmabuf_mmap, TEXT),
 	F(probes, env.visible, TEXT), F(probes, env.cuda_visible, TEXT),
-	F(probes, env.module_loading, TEXT),
 	F(probes, env.container, TEXT), F(probes, env.kubernetes, TEXT),
 	ITEMS(probes, library, libraries, library_fields), F(probes, cuda_version, INT),
 	F(probes, init_code, INT), F(probes, init_text, TEXT), F(probes, cuda_failure, TEXT),

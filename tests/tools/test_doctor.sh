@@ -97,7 +97,7 @@ for name in sys.argv[1:]:
 		'/gdrdrv.pins/d;1s/^/text \/etc\/init.d\/gdrdrv x\n/' 0 '11 ok, 2 notes, 0 unknown, 0 warnings, 0 faults'
 	vary "a node that this user may not open" bare-metal "$no_gdrdrv;s/(path .dev.gdrdrv.*)/\1  error 13/" '' 0 \
 		'cannot be opened: Permission denied means: this user .* may not use it'
-	vary "nothing serves ordinary memory: exit 1" bare-metal "$no_gdrdrv;$no_rm" '' 1 \
+	vary "nothing serves ordinary memory: exit 1" bare-metal "$no_gdrdrv;$no_rm;/path .dev.gdrdrv/d" '/gdrdrv/d' 1 \
 		'fault the CPU cannot reach GPU memory; only cudaHostAlloc memory is served to do: load the kernel module gdrdrv .* mapped on 0 of 1 GPU\.'
 	vary "memory was short: exit 2" bare-metal "$no_gdrdrv;$no_rm;s/error 95/error 12/" '' 2 \
 		'unknown whether ordinary GPU memory can be mapped'
@@ -107,12 +107,35 @@ for name in sys.argv[1:]:
 		's/Open Kernel Module for x86_64/x86_64 Kernel Module/' 1 'to do: install the open kernel modules'
 	vary "a driver that is too old for rm" bare-metal "$no_gdrdrv;$no_rm" 's/580.159.04/510.108.03/' 1 \
 		'older than 515.*install a newer GPU driver'
-	vary "MIG, in a container" bare-metal "$no_gdrdrv;$no_rm;s/80GB HBM3/& MIG 1g.10gb/" \
-		'1s/^/text \/.dockerenv x\n/' 1 'or use the GPU without MIG \(on the host\)'
+	vary "MIG, in a container" bare-metal "$no_gdrdrv;/path .dev.gdrdrv/d;$no_rm;s/80GB HBM3/& MIG 1g.10gb/" \
+		'/gdrdrv/d;1s/^/text \/.dockerenv x\n/' 1 'use the GPU without MIG, or load the kernel module gdrdrv \(on the host\)'
 	vary "WSL" bare-metal "$no_gdrdrv;$no_rm;s/^release.*/release 5.15-microsoft-standard-WSL2/" '' 1 \
 		'use Linux itself instead of WSL'
-	vary "a GeForce" bare-metal "$no_gdrdrv;$no_rm;s/  dmabuf yes//;s/NVIDIA H100 80GB HBM3/NVIDIA GeForce RTX 3090/" '' 1 \
+	vary "a GeForce" bare-metal "$no_gdrdrv;$no_rm;/path .dev.gdrdrv/d;s/  dmabuf yes//;s/NVIDIA H100 80GB HBM3/NVIDIA GeForce RTX 3090/" '/gdrdrv/d' 1 \
 		'has not been tried on a GeForce.*whose pins the GPU driver may refuse as well'
+	# What to do, where gdrdrv's pin was refused: not gdrdrv again
+	pin_refused='s/(backend gdrdrv .*)step done.*/\1step pin  error 22  text no backend can pin 0x7f + 0x10: gdrdrv: PIN_BUFFER: Invalid argument; host: not memory of cudaHostAlloc/'
+	geforce='s/  dmabuf yes//;s/NVIDIA H100 80GB HBM3/NVIDIA GeForce RTX 3090/'
+	proprietary='s/Open Kernel Module for x86_64/x86_64 Kernel Module/'
+	copy='What to do next: 1. copy through CUDA: the GPU driver refused gdrdrv.s pin, and rm does not serve'
+	vary "a GeForce that refused gdrdrv" bare-metal "$pin_refused;$no_rm;$geforce" '' 1 "$copy"
+	vary "a GeForce with proprietary modules that refused gdrdrv" bare-metal "$pin_refused;$no_rm;$geforce" "$proprietary" 1 "$copy"
+	check "the reason is gdrdrv's own part" grep -q 'pin): PIN_BUFFER: Invalid argument means: the module is loaded' "$out"
+	vary "a GeForce with proprietary modules, without gdrdrv" bare-metal "$no_gdrdrv;$no_rm;$geforce;/path .dev.gdrdrv/d" \
+		"$proprietary;/gdrdrv/d" 1 'What to do next: 1. try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; else'
+	vary "proprietary modules that refused gdrdrv" bare-metal "$pin_refused;$no_rm;s/  dmabuf yes//" "$proprietary" 1 \
+		'What to do next: 1. install the open kernel modules \(Turing and later GPUs\) [0-9]'
+	vary "MIG that refused gdrdrv" bare-metal "$pin_refused;$no_rm;s/80GB HBM3/& MIG 1g.10gb/" '' 1 \
+		'What to do next: 1. use the GPU without MIG [0-9]'
+	vary "no known obstacle, gdrdrv refused" bare-metal "$pin_refused;$no_rm" '' 1 "$copy"
+	vary "gdrdrv loaded, its node closed to this user" bare-metal \
+		"$no_gdrdrv;$no_rm;s/(path .dev.gdrdrv.*)/\1  error 13/" '' 1 \
+		'What to do next: 1. have gdrdrv work: see "Kernel module gdrdrv" 2. join the group'
+	map_refused='s/(backend rm .*)step done.*/\1step pin  error 95  text rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED (0x56)/'
+	vary "maps are refused, NVML is silent" bare-metal "$pin_refused;$map_refused" '' 1 \
+		'as with confidential computing .*What to do next: 1. see whether "nvidia-smi conf-compute -f"'
+	vary "the same without gdrdrv" bare-metal "$no_gdrdrv;$map_refused;/path .dev.gdrdrv/d" '/gdrdrv/d' 1 \
+		'What to do next: 1. see whether "nvidia-smi conf-compute -f"'
 	vary "a BAR1 without Resizable BAR" bare-metal 's/bar1_total [0-9]+/bar1_total 268435456/' '' 0 \
 		'BAR1: 256.0 MiB.*only a part of it can be pinned at a time; this is the size of GPUs without Resizable BAR'
 	vary "a GPU of the container that is not this process's" container-compute '1s/^/env.cuda_visible 0\n/' '' 0 \

@@ -218,7 +218,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	planted 'dontfork' fork_access FAULT=dontfork LD_PRELOAD="$tmp/faulty.so"
 	run FAULT=open LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t close_after_free
 	expect 'a waiver has the whole reason' 2 \
-		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; load gdrdrv'
+		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; gdrcopy_doctor reports'
 	for pair in write:basic read:unaligned crash:words hang:pointer; do
 		run FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -q --timeout 1
 		expect "planted: ${pair%:*}, --quick: found" 1 "^FAILED  *${pair#*:}: "

@@ -30,8 +30,7 @@ gdr_t buffer_open_library(void)
 	if (!g && getenv("GDRCOPY_BACKEND"))
 		tool_cannot("%s; unset GDRCOPY_BACKEND", lib_error_text(error));
 	if (!g)
-		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; load gdrdrv or install the NVIDIA "
-			    "driver",
+		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; gdrcopy_doctor reports what to do",
 			    lib_error_text(error));
 	return g;
 }
@@ -135,8 +134,8 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM && rc != -EACCES)
 			break;
 	}
-	tool_cannot("no GPU memory can be reached: %s; load gdrdrv, or install what the backends "
-		    "above lack (gdrcopy_doctor reports more; -a cuMemHostAlloc takes host memory)",
+	tool_cannot("no GPU memory can be reached: %s; gdrcopy_doctor reports what to do "
+		    "(-a cuMemHostAlloc takes host memory)",
 		    note);
 }
 

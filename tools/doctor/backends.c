@@ -7,6 +7,7 @@
 
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */
+static const char load_gdrdrv[] = "load the kernel module gdrdrv";
 
 static bool nodes_open(const struct machine *m, const struct unit *u)
 {
@@ -21,50 +22,91 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 	return true;
 }
 
+/* Why rm does not serve the cudaMalloc memory of a GPU. */
+struct obstacle {
+	const char *means;
+	const char *mend; /* what removes it; NULL: nothing does */
+	const char *gdrdrv; /* how gdrdrv goes round it; NULL: it does not */
+	bool on_host; /* in a container: only the host can remove it */
+};
+
+/* Of gdrdrv for one GPU, by its trial. */
+enum gdrdrv { GDRDRV_ABSENT, GDRDRV_UNUSABLE, GDRDRV_REFUSED };
+
+static enum gdrdrv gdrdrv_state(const struct machine *m, const struct unit *u)
+{
+	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
+
+	for (int i = 0; u->probe && i < u->probe->trials; i++) {
+		const struct probe_trial *t = &u->probe->trial[i];
+
+		if (!strcmp(t->backend, "gdrdrv") &&
+		    (!strcmp(t->step, "pin") || !strcmp(t->step, "map")))
+			return GDRDRV_REFUSED;
+	}
+	return m->gdrdrv.loaded || (n && n->exists) ? GDRDRV_UNUSABLE : GDRDRV_ABSENT;
+}
+
+/* rm failed where it maps, which is what a GPU with confidential computing refuses. */
+static bool map_refused(const struct unit *u)
+{
+	for (int i = 0; u->probe && i < u->probe->trials; i++)
+		if (!strcmp(u->probe->trial[i].backend, "rm") && u->probe->trial[i].error &&
+		    strstr(u->probe->trial[i].text, "RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED"))
+			return true;
+	return false;
+}
+
 /* One machine has several; the first of the list has to be removed first. */
 enum {
 	WSL,
 	OLD_DRIVER,
 	NODES,
-	PROPRIETARY,
 	CONFIDENTIAL,
-	MIG,
 	GEFORCE,
+	PROPRIETARY,
+	MIG,
 	EXPORT,
 	UNSEEN,
+	MAP_REFUSED,
 	HINDRANCES
 };
 
 static const struct obstacle obstacles[HINDRANCES] = {
 	[WSL] = { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
-		  false },
+		  NULL, false },
 	[OLD_DRIVER] = { "a GPU driver older than 515 does not show what is behind an address",
-			 "install a newer GPU driver, or load the kernel module gdrdrv", true },
+			 "install a newer GPU driver", load_gdrdrv, true },
 	[NODES] = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
-		    "make the nodes open for this user: see \"GPU driver\"", false },
-	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs "
-			  "for cudaMalloc memory",
-			  "install the open kernel modules (Turing and later GPUs), or load the "
-			  "kernel module gdrdrv",
-			  true },
+		    "make the nodes open for this user: see \"GPU driver\"", NULL, false },
 	[CONFIDENTIAL] = { "with confidential computing the CPU may not map GPU memory",
-			   "copy through CUDA, or turn confidential computing off", true },
-	[MIG] = { "rm is not tested on a part of a GPU (MIG)",
-		  "load the kernel module gdrdrv, or use the GPU without MIG", true },
+			   "copy through CUDA, or turn confidential computing off", NULL, true },
 	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: "
 		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, "
 		      "and "
 		      "barcopy has not been tried on a GeForce",
+		      NULL,
 		      "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; "
 		      "else copy through CUDA",
 		      true },
+	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs "
+			  "for cudaMalloc memory",
+			  "install the open kernel modules (Turing and later GPUs)", load_gdrdrv,
+			  true },
+	[MIG] = { "rm is not tested on a part of a GPU (MIG)", "use the GPU without MIG",
+		  load_gdrdrv, true },
 	[EXPORT] = { "this GPU's memory is not exported as dma-buf, which rm needs: the kernel may "
 		     "lack dma-bufs, or CUDA be older than 11.7",
-		     "load the kernel module gdrdrv", true },
+		     NULL, load_gdrdrv, true },
 	[UNSEEN] = { "rm reads in libcuda's ioctl() what is behind an address, and this libcuda "
-		     "makes "
-		     "that call by another way, or another library's hook hides it",
-		     "load the kernel module gdrdrv, which asks the GPU driver instead", true },
+		     "makes that call by another way, or another library's hook hides it",
+		     NULL, "load the kernel module gdrdrv, which asks the GPU driver instead",
+		     true },
+	[MAP_REFUSED] = { "the GPU driver lets the CPU map nothing of this GPU, as with "
+			  "confidential computing",
+			  "see whether \"nvidia-smi conf-compute -f\" says that confidential "
+			  "computing is on, and what the kernel log has of NVRM; copy through CUDA",
+			  NULL, false },
 };
 
 static bool export_unseen(const struct unit *u)
@@ -78,7 +120,7 @@ static bool export_unseen(const struct unit *u)
 	return found;
 }
 
-const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
+static const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
 {
 	const char *name = u->probe->name;
 	bool export = u->probe->dmabuf;
@@ -86,18 +128,38 @@ const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u
 		[WSL] = m->wsl,
 		[OLD_DRIVER] = m->driver.major && m->driver.major < RM_DRIVER,
 		[NODES] = !nodes_open(m, u),
-		[PROPRIETARY] = !export && m->driver.flavour == FLAVOUR_PROPRIETARY,
 		[CONFIDENTIAL] = m->probe->confidential,
-		[MIG] = strstr(name, " MIG "), /* "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
 		[GEFORCE] = !export && strstr(name, "GeForce"),
+		[PROPRIETARY] = !export && m->driver.flavour == FLAVOUR_PROPRIETARY,
+		[MIG] = strstr(name, " MIG "), /* "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
 		[EXPORT] = !export,
 		[UNSEEN] = export_unseen(u),
+		[MAP_REFUSED] = map_refused(u),
 	};
 
 	for (int i = 0; i < HINDRANCES; i++)
 		if (applies[i] && (!m->probe->stand_in || i == UNSEEN))
 			return &obstacles[i];
 	return NULL;
+}
+
+/* What is left to do where no backend serves ordinary memory: nothing that was tried already. */
+static const char *remedy(const struct machine *m, const struct unit *u)
+{
+	const struct obstacle *o = rm_obstacle(m, u);
+	const char *mend = o ? o->mend : NULL, *gdrdrv = o ? o->gdrdrv : load_gdrdrv;
+	enum gdrdrv state = gdrdrv_state(m, u);
+
+	if (state == GDRDRV_REFUSED)
+		gdrdrv = NULL;
+	else if (state == GDRDRV_UNUSABLE && gdrdrv)
+		gdrdrv = "have gdrdrv work: see \"Kernel module gdrdrv\"";
+	if (!mend && !gdrdrv)
+		return "copy through CUDA: the GPU driver refused gdrdrv's pin, and rm does not "
+		       "serve this GPU; the kernel log (NVRM, gdrdrv) may have the reason";
+	return text("%s%s%s%s", mend ? mend : "", mend && gdrdrv ? ", or " : "",
+		    gdrdrv ? gdrdrv : "",
+		    (!o || o->on_host) && m->container[0] ? " (on the host)" : "");
 }
 
 /* Explains a refusal beyond the library's own text; NULL: that is enough. */
@@ -118,7 +180,10 @@ static const char *meaning(const struct machine *m, const struct unit *u,
 	if (!strcmp(t->backend, "rm"))
 		return o ? o->means : NULL;
 	if (!strcmp(t->backend, "gdrdrv"))
-		return "see \"Kernel module gdrdrv\"";
+		return gdrdrv_state(m, u) == GDRDRV_REFUSED
+			       ? "the module is loaded and its node opens: it is the GPU driver "
+				 "that refuses the pin"
+			       : "see \"Kernel module gdrdrv\"";
 	if (!strcmp(t->backend, "dmabuf") && m->driver.flavour == FLAVOUR_PROPRIETARY)
 		return "the proprietary kernel modules do not export dma-bufs";
 	if (!strcmp(t->backend, "dmabuf") && m->probe->cuda_version < DMABUF_CUDA)
@@ -126,12 +191,17 @@ static const char *meaning(const struct machine *m, const struct unit *u,
 	return NULL;
 }
 
-/* The library's text lists every backend; the part behind the name of the one that was tried. */
+/* The library's text lists every backend ("gdrdrv: ...; host: ..."): the part of the one tried. */
 static const char *reason(const struct probe_trial *t)
 {
-	const char *lead = text(" %s: ", t->backend), *at = strstr(t->text, lead);
+	const char *lead = text(" %s: ", t->backend), *at = strstr(t->text, lead), *end = NULL;
 
-	return at ? at + strlen(lead) : t->text[0] ? t->text : strerror(t->error);
+	if (!at)
+		return t->text[0] ? t->text : strerror(t->error);
+	at += strlen(lead);
+	for (const char *const *name = backend_names; *name && !end; name++)
+		end = strstr(at, text("; %s: ", *name));
+	return end ? text("%.*s", (int)(end - at), at) : at;
 }
 
 static void check_trial(const struct machine *m, struct report *r, const struct unit *u,
@@ -198,7 +268,6 @@ static void check_program(const struct machine *m, struct report *r, const struc
 /* No backend serves ordinary memory. */
 static void not_served(const struct machine *m, struct report *r, const struct unit *u)
 {
-	const struct obstacle *o = rm_obstacle(m, u);
 	const char *found = "no backend works", *means = NULL;
 
 	if (unit_works(u, "rm", NULL)) {
@@ -209,10 +278,7 @@ static void not_served(const struct machine *m, struct report *r, const struct u
 	} else if (unit_works(u, "host", NULL)) {
 		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory is served";
 	}
-	finding(r, SEV_FAIL, u->id, means,
-		text("%s%s", o ? o->todo : "load the kernel module gdrdrv",
-		     (!o || o->on_host) && m->container[0] ? " (on the host)" : ""),
-		"%s", found);
+	finding(r, SEV_FAIL, u->id, means, remedy(m, u), "%s", found);
 }
 
 static void check_unit(const struct machine *m, struct report *r, const struct unit *u)

@@ -221,12 +221,6 @@ struct advice {
 	const char *means, *todo;
 };
 struct advice node_advice(const struct machine *m, const struct probe_node *n);
-/* backends.c: the known obstacle of rm for cudaMalloc memory of that GPU; NULL: none. */
-struct obstacle {
-	const char *means, *todo;
-	bool on_host; /* in a container: only the host can remove it */
-};
-const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u);
 
 /* ---- print.c: for people (no byte of a file can control the terminal); as one JSON document -- */
 

@@ -243,17 +243,6 @@ static const char *cuda_todo(const struct machine *m)
 	}
 }
 
-/* Lazy loading came with CUDA 11.7; it is the default on Linux since 12.2. */
-static const char *loads_lazily(const struct probes *p)
-{
-	const char *set = p->env.module_loading;
-
-	if (p->cuda_version < (set[0] ? 11070 : 12020) || !strcmp(set, "EAGER"))
-		return NULL;
-	return "a kernel loads when it is first launched, and beside a kernel that stays, as a "
-	       "queue's does, waits until that ends; CUDA_MODULE_LOADING=EAGER loads all before";
-}
-
 static void check_cuda(const struct machine *m, struct report *r)
 {
 	const struct probe_library *l = probes_library(m->probe, "libcuda.so.1");
@@ -281,8 +270,8 @@ static void check_cuda(const struct machine *m, struct report *r)
 		finding(r, severity, NULL, "no program here can use a GPU", cuda_todo(m),
 			"CUDA does not start: cuInit: %s", p->init_text);
 	else if (l)
-		finding(r, SEV_OK, NULL, loads_lazily(p), NULL, "CUDA starts and sees %d GPU%s",
-			p->gpus, plural((unsigned int)p->gpus));
+		finding(r, SEV_OK, NULL, NULL, NULL, "CUDA starts and sees %d GPU%s", p->gpus,
+			plural((unsigned int)p->gpus));
 }
 
 static void check_driver(const struct machine *m, struct report *r)

@@ -47,6 +47,8 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 			 ? "if the host has a GPU, have it passed through to this virtual machine"
 			 : "if there should be one: check whether \"lspci -d 10de:\" lists it, "
 			   "then seat, power and the firmware's set-up");
+	add_next(v, "to try the library without a GPU: \"make demo\" in its source tree, or any "
+		    "other tool with --sim build/sim, runs on stand-ins");
 }
 
 /* GPUs that CUDA does not show do not count: this process does not have them. */

@@ -94,7 +94,6 @@ static void probe_process(struct probes *p)
 	ENV(dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP");
 	ENV(visible, "NVIDIA_VISIBLE_DEVICES");
 	ENV(cuda_visible, "CUDA_VISIBLE_DEVICES");
-	ENV(module_loading, "CUDA_MODULE_LOADING");
 	ENV(container, "container");
 	ENV(kubernetes, "KUBERNETES_SERVICE_HOST");
 }

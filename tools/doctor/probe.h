@@ -70,7 +70,6 @@ struct probes {
 		char backend[64], dmabuf_mmap[16]; /* GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP */
 		char visible[256]; /* NVIDIA_VISIBLE_DEVICES */
 		char cuda_visible[256]; /* CUDA_VISIBLE_DEVICES */
-		char module_loading[16]; /* CUDA_MODULE_LOADING */
 		char container[32]; /* container, as systemd and podman set it */
 		char kubernetes[64]; /* KUBERNETES_SERVICE_HOST */
 	} env; /* "": not set */
