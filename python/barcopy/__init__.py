@@ -12,17 +12,18 @@ copy uses it lives until they end: a view never points at memory that is gone. T
 library's: a forked child does not have the parent's views, and where mappings are not persistent, memory
 that is freed takes its mapping along (a Mapping keeps the tensor that it was made of).
 """
-from ._lib import (AFTER_READ, AFTER_WRITE, BEFORE_READ, ENGINE_AUTO, FULL, Error, Timeout,
-                   library_version)
+from ._lib import ENGINE_AUTO, Error, Fence, Timeout, Validity, library_version
 from ._life import Closed
-from .cache import CHECK_TAG, NOTIFIED, Cache, Region
+from .cache import Cache, Region
 from .context import Context, open  # noqa: A004
 from .mapping import Mapping, Memory
 from .pin import Pin
 from .queue import Queue
 from .stats import Stats, stats
 
+BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = Fence
+CHECK_TAG, NOTIFIED = Validity
 __version__ = "2.6.0"
 __all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
-           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Mapping", "Memory", "NOTIFIED", "Pin", "Queue",
-           "Region", "Stats", "Timeout", "library_version", "stats"]  # not open: it would hide Python's
+           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Fence", "Mapping", "Memory", "NOTIFIED", "Pin", "Queue",
+           "Region", "Stats", "Timeout", "Validity", "library_version", "stats"]  # not open: it would hide Python's

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Types of the module's public names, for type checkers; tests/build/python.sh compares them with the code.
 from ctypes import Structure
+from enum import IntEnum
 from types import TracebackType
 from typing import Any, Dict, Iterable, Optional, Protocol, Sequence, Tuple, Type, TypeVar, Union
 
@@ -12,13 +13,23 @@ from .context import BarInfo
 from .pin import PinInfo
 from .stats import Stats as Stats
 
-AFTER_READ: int
-AFTER_WRITE: int
-BEFORE_READ: int
-CHECK_TAG: int
+class Fence(IntEnum):
+    BEFORE_READ = ...
+    AFTER_READ = ...
+    AFTER_WRITE = ...
+    FULL = ...
+
+class Validity(IntEnum):
+    CHECK_TAG = ...
+    NOTIFIED = ...
+
+AFTER_READ: Fence
+AFTER_WRITE: Fence
+BEFORE_READ: Fence
+CHECK_TAG: Validity
 ENGINE_AUTO: int
-FULL: int
-NOTIFIED: int
+FULL: Fence
+NOTIFIED: Validity
 __version__: str
 
 class _CudaArray(Protocol):
@@ -43,9 +54,9 @@ class _Index(Protocol):
 
 # An array on a GPU, one in memory of cudaHostAlloc, or an address.
 _Device = Union[_CudaArray, _DLPack, _HostArray, _Index]
-# What has the buffer protocol, or a CPU tensor of PyTorch.
-_Buffer = Union[ReadableBuffer, _Tensor]
-_Writable = Union[WriteableBuffer, _Tensor]
+# What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.
+_Buffer = Union[ReadableBuffer, "ndarray[Any, Any]", _Tensor]
+_Writable = Union[WriteableBuffer, "ndarray[Any, Any]", _Tensor]
 # "float32", or a type of numpy's or PyTorch's, which need not be installed.
 _DType = Any
 _Piece = Union[Tuple[int, _Buffer], Tuple[int, _Buffer, bool]]
@@ -70,9 +81,14 @@ class Mapping(_Closable):
     read_only: bool
     def __len__(self) -> int: ...
     @property
+    def shape(self) -> Tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
     def busy(self) -> bool: ...
     def write(self, data: _Buffer, offset: int = ...) -> None: ...
     def write_bytes(self, data: _Buffer, offset: int = ...) -> None: ...
+    def fill(self, value: Any) -> None: ...
     def read(self, size: Optional[int] = ..., offset: int = ...) -> bytes: ...
     def read_into(self, buffer: _Writable, offset: int = ...) -> None: ...
     def write_pieces(self, pieces: Iterable[_Piece], fence: bool = ...) -> None: ...

@@ -5,6 +5,7 @@ knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names (except un
 else that of the wheel, which lies beside this file, else the system's libgdrapi.so.2.
 """
 import ctypes
+import enum
 import os
 import sys
 import threading
@@ -20,7 +21,6 @@ MEM_CACHED = 1
 MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
-BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
 QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT, QUEUE_POSTS = 1, 2, 4, 8
 QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
@@ -31,6 +31,18 @@ STATS_COPIES = 1
 WORDS = "put32", "put64", "post32", "post64", "get32", "get64"  # in _fast's order
 FOREVER = 2**64 - 1
 _SLICE_NS = 100_000_000  # of a wait, so that Ctrl-C is noticed
+
+
+class Fence(enum.IntEnum):
+    """Of Mapping.fence(): barcopy_fence(3)."""
+
+    BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
+
+
+class Validity(enum.IntEnum):
+    """Of Context.cache(), how a cache learns of freed memory: barcopy_cache_create(3)."""
+
+    CHECK_TAG, NOTIFIED = 0, 1
 
 
 class Error(OSError):
@@ -210,14 +222,24 @@ def fitting(ctype, value, what):
     return value
 
 
+def of_enum(kind, value, what):
+    """The number of one of `kind`, or a plain integer; TypeError for one of another enumeration."""
+    if isinstance(value, enum.Enum) and not isinstance(value, kind):
+        raise TypeError(f"{what} {value!r} is no {kind.__name__}")
+    return value
+
+
 def check(number):
     """Raises Error unless it is 0."""
     if number:
         raise error(number)
 
 
-def wait(timeout, call):
-    """call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds."""
+def wait(timeout, call, life=None):
+    """
+    call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds, Closed if
+    `life` is closed meanwhile.
+    """
     timeout = inf if timeout is None else timeout
     if not timeout >= 0:
         raise ValueError(f"a timeout of {timeout} seconds")
@@ -228,6 +250,8 @@ def wait(timeout, call):
         left -= now
         if err != ETIMEDOUT or not left:
             return check(err)
+        if life:
+            life.refuse_closed()
 
 
 def library_version():

@@ -44,8 +44,14 @@ class Life:
     def enter(self, user):
         """Adds a user until leave(user). Raises Closed."""
         self._users.add(user)
-        if self.closed:
+        try:
+            self.refuse_closed()
+        except Closed:
             self.leave(user)
+            raise
+
+    def refuse_closed(self):
+        if self.closed:
             raise Closed(f"the {self.what} is closed")
 
     def leave(self, user):
@@ -133,13 +139,19 @@ class Closable:
         weakref.finalize(self, self._life.close).atexit = False
 
     def __enter__(self):
+        self._life.refuse_closed()
         return self
 
     def __exit__(self, *_):
         self.close()
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"a {self._what} can be neither copied nor pickled: another process maps memory of "
+                        "alloc(shareable=True) by export() and import_memory()")
+
     @property
     def closed(self):
+        """True after close()."""
         return self._life.closed
 
     def close(self):

@@ -10,7 +10,7 @@ from ._life import Closable, OrUndo, Use
 from ._memory import device_memory
 from .mapping import Mapping
 
-CHECK_TAG, NOTIFIED = 0, 1
+CHECK_TAG, NOTIFIED = _lib.Validity
 
 
 class CacheStats(NamedTuple):
@@ -73,6 +73,7 @@ class Cache(Closable):
             check(library().barcopy_cache_trim(self._cache, max_idle_bytes))
 
     def stats(self):
+        """CacheStats: hits, misses, what is pinned."""
         raw = _lib.CacheStats(struct_size=ctypes.sizeof(_lib.CacheStats))
         with Use(self._life):
             check(library().barcopy_cache_get_stats(self._cache, byref(raw)))

@@ -8,7 +8,7 @@ from operator import index
 from typing import NamedTuple
 
 from . import _lib, _types
-from ._lib import check, fitting, library
+from ._lib import check, fitting, library, of_enum
 from ._life import Closable, OrUndo, Use
 from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
@@ -89,7 +89,7 @@ class Context(Closable):
                 return Mapping(self, handle.h, pointer.value, where, release, (self._life,), read_only)
 
     def pin(self, obj, size=None):
-        """A Pin of the same, which is mapped by its own map()."""
+        """A Pin of what map() takes; its own map() maps it."""
         where = device_memory(obj, size)
         handle = _lib.Handle()
         with Use(self._life):
@@ -136,7 +136,8 @@ class Context(Closable):
     def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, engine_read_min=0, engine_write_min=0,
               sync_memops=True):
         """A registration Cache; see barcopy_cache_create(3)."""
-        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions), fitting(c_uint32, validity, "validity"),
+        options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions),
+                                    fitting(c_uint32, of_enum(_lib.Validity, validity, "validity"), "validity"),
                                     0 if sync_memops else _lib.CACHE_NO_SYNC_MEMOPS,
                                     fitting(c_uint64, max_bytes, "max_bytes"),
                                     fitting(c_uint64, max_regions, "max_regions"),
@@ -208,4 +209,6 @@ def open(any_memory=True):  # noqa: A001
     A Context. any_memory: also where only some memory can be served (memory of cudaHostAlloc; with the
     proprietary kernel modules exportable VMM memory, as of PyTorch's expandable segments).
     """
+    if not isinstance(any_memory, bool):
+        raise TypeError(f"any_memory is True or False, not {any_memory!r}: alloc() takes the GPU, map() finds it")
     return Context(_lib.OPEN_ANY if any_memory else 0)

@@ -2,14 +2,16 @@
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
 import ctypes
 import functools
+import operator
 import struct
 import sys
+import time
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
 
 from . import _dlpack, _lib, _types
-from ._lib import check, error, fitting, library
+from ._lib import check, error, fitting, library, of_enum
 from ._life import Closable, OrUndo, Use
 from ._memory import host_memory, product, tensor_memory, tensor_type
 
@@ -23,9 +25,10 @@ except ImportError:
     def _word(*_):
         return -1
 
-_WORDS = {4: c_uint32, 8: c_uint64}
 _PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
+_ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_FILL = 1 << 20  # bytes of a piece of fill()
 _Target = struct.Struct("10Q")  # of fast.c
 
 
@@ -33,8 +36,9 @@ class Mapping(Closable):
     """
     GPU memory that the CPU can load and store; the methods of Context make it.
 
-    Offsets and sizes are in bytes. Any thread may make any call. `address` is the device's address of the
-    first byte, `pointer` the CPU's.
+    Offsets and sizes are in bytes; of write() and read_into() an offset is a multiple of an element's size. Words
+    are unsigned, in a mapping of signed integers signed. Any thread may make any call. `address` is the device's
+    address of the first byte, `pointer` the CPU's.
     """
 
     _what = "mapping"
@@ -46,6 +50,8 @@ class Mapping(Closable):
         self.read_only = read_only or where.read_only
         self._where = where.without_owner()
         self._formats = _types.formats(where.type)
+        self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
+        self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
         self._handle = handle
         self._begin(release, parents, where.keep)
@@ -55,10 +61,21 @@ class Mapping(Closable):
 
     def __repr__(self):
         state = "closed " if self.closed else ""
-        return f"<{state}{type(self).__name__} of {self.size} bytes at 0x{self.address:x}>"
+        what = f"{self.dtype} {self.shape}" if self._where.type else f"{self.size} bytes"
+        return f"<{state}{type(self).__name__} of {what} at 0x{self.address:x}>"
 
     def __len__(self):
         return self.size
+
+    @property
+    def shape(self):
+        """Of the mapped array; without one, the number of bytes."""
+        return self._where.shape or (self.size,)
+
+    @property
+    def dtype(self):
+        """The name of the elements' type, as numpy and PyTorch have it ("float32"); "uint8" of plain bytes."""
+        return self._where.type or _types.BYTES
 
     @property
     def busy(self):
@@ -77,6 +94,11 @@ class Mapping(Closable):
         if offset < 0 or size < 0 or offset + size > self.size:
             raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
         return self.pointer + offset
+
+    def _refuse_part(self, offset):
+        if index(offset) % self._step:
+            raise ValueError(f"byte {offset} is within an element of {self.dtype}: offsets are in bytes, here "
+                             f"multiples of {self._step}; write_bytes() and read() take any")
 
     def _refuse_read_only(self):
         if self.read_only:
@@ -113,10 +135,13 @@ class Mapping(Closable):
     def write(self, data, offset=0):
         """
         Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. TypeError if
-        its elements have another type than the mapping's; bytes match every type.
+        its elements have another type than the mapping's; bytes match every type. ValueError if an element of
+        the mapping is at no such offset.
         """
         if self.read_only:
             self._refuse_read_only()
+        if self._step > 1:
+            self._refuse_part(offset)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
         host, size = (data, len(data)) if type(data) is bytes else \
@@ -129,16 +154,30 @@ class Mapping(Closable):
         host, size = host_memory(data, False, None, None)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
+    def fill(self, value):
+        """Writes one element, such as 0, to all of it; a mapping without a type has bytes."""
+        self._refuse_read_only()
+        zeros = isinstance(value, int) and not value  # of every type, known or not
+        element = bytes(1) if zeros else _types.packed(self._where.type, value)
+        piece = element * (min(self.size, _FILL) // len(element))
+        for offset in range(0, self.size, len(piece)):
+            self.write_bytes(piece[:self.size - offset], offset)
+
     def read(self, size=None, offset=0):
         """`size` bytes, by default all from `offset` on."""
         size = max(self.size - index(offset), 0) if size is None else index(size)
         self._at(offset, size)
         result = bytearray(size)
-        self.read_into(result, offset)
+        self._read_into(result, offset)
         return bytes(result)
 
     def read_into(self, buffer, offset=0):
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
+        if self._step > 1:
+            self._refuse_part(offset)
+        self._read_into(buffer, offset)
+
+    def _read_into(self, buffer, offset):
         if _fast and self._done(library().copy_from, buffer, offset, True):
             return
         host, size = host_memory(buffer, True, self._where.type, self._formats)
@@ -153,7 +192,10 @@ class Mapping(Closable):
         self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence)
 
     def read_pieces(self, pieces, fence=True):
-        """The same into writable buffers; the loads of many pieces are in flight together."""
+        """
+        Fills many writable buffers: (offset, buffer) or (offset, buffer, True), as write_pieces() takes them. The
+        loads of many pieces are in flight together.
+        """
         self._pieces(library().barcopy_copyv_from_mapping, pieces, True, fence)
 
     def _pieces(self, call, pieces, writable, fence):
@@ -162,6 +204,7 @@ class Mapping(Closable):
         held = []
         with Use(self._life):
             for segment, (offset, buffer, *ordered) in zip(segments, pieces):
+                self._refuse_part(offset)
                 host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
                 held.append(host)
                 segment.host_ptr = ctypes.cast(host, c_void_p)
@@ -181,8 +224,8 @@ class Mapping(Closable):
     # ---- words and order --------------------------------------------------------------------
 
     def fence(self, use):
-        """BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
-        self._use(library().barcopy_fence, fitting(c_int, use, "use"))
+        """Orders this thread's accesses: Fence.BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
+        self._use(library().barcopy_fence, fitting(c_int, of_enum(_lib.Fence, use, "use"), "use"))
 
     def flush(self):
         """Waits until this CPU's writes have reached GPU memory."""
@@ -190,17 +233,25 @@ class Mapping(Closable):
 
     def _put(self, call, offset, size, value):
         self._refuse_read_only()
-        value = index(value)
-        if not 0 <= value < 1 << 8 * size:
+        self._use(call, self._at(offset, size), self._unsigned(size, value))
+
+    def _unsigned(self, size, value):
+        """The word of `size` bytes that a caller's integer is; ValueError if there is none."""
+        value, bits = index(value), 8 * size
+        if not (-1 << bits - 1 if self._signed else 0) <= value < 1 << bits:
             raise ValueError(f"value {value} is out of range")
-        self._use(call, self._at(offset, size), value)
+        return value & (1 << bits) - 1
+
+    def _as_signed(self, value, size):
+        return value - (1 << 8 * size) if value >> 8 * size - 1 else value
 
     def put32(self, offset, value):
-        """Stores one aligned word, whole."""
+        """Stores one aligned word of 4 bytes, whole."""
         if _word(self._target, self._open, _PUT32, offset, value):
             self._put(library().barcopy_put32, offset, 4, value)
 
     def put64(self, offset, value):
+        """Stores one aligned word of 8 bytes, whole."""
         if _word(self._target, self._open, _PUT64, offset, value):
             self._put(library().barcopy_put64, offset, 8, value)
 
@@ -210,6 +261,7 @@ class Mapping(Closable):
             self._put(library().barcopy_post32, offset, 4, value)
 
     def post64(self, offset, value):
+        """put64() without waiting: a flag after its data (barcopy_put32(3))."""
         if _word(self._target, self._open, _POST64, offset, value):
             self._put(library().barcopy_post64, offset, 8, value)
 
@@ -229,29 +281,51 @@ class Mapping(Closable):
         return value.value
 
     def get32(self, offset):
-        """Loads one aligned word, whole."""
+        """Loads one aligned word of 4 bytes, whole."""
         value = _word(self._target, self._open, _GET32, offset)
-        return value if value >= 0 else self._get(library().barcopy_get32, offset, c_uint32())
+        if value < 0:
+            value = self._get(library().barcopy_get32, offset, c_uint32())
+        return self._as_signed(value, 4) if self._signed else value
 
     def get64(self, offset):
+        """Loads one aligned word of 8 bytes, whole."""
         value = _word(self._target, self._open, _GET64, offset)
-        return value if value >= 0 else self._get(library().barcopy_get64, offset, c_uint64())
+        if value < 0:
+            value = self._get(library().barcopy_get64, offset, c_uint64())
+        return self._as_signed(value, 8) if self._signed else value
 
     def _wait(self, call, offset, size, comparison, value, timeout):
         number = _lib.COMPARISONS.get(comparison)
         if number is None:
             raise ValueError(f"{comparison!r} is none of {' '.join(_lib.COMPARISONS)}")
-        value = fitting(_WORDS[size], value, "value")
+        word = self._unsigned(size, value)
+        if self._signed and comparison in _ORDERS:
+            self._wait_signed(call, offset, size, _ORDERS[comparison], self._as_signed(word, size), timeout)
+            return
         with Use(self._life):
             pointer = self._at(offset, size)
-            _lib.wait(timeout, lambda ns: call(self._handle, pointer, number, value, ns))
+            _lib.wait(timeout, lambda ns: call(self._handle, pointer, number, word, ns), self._life)
+
+    def _wait_signed(self, call, offset, size, holds, value, timeout):
+        """The library orders unsigned words alone: waits for each change, and compares here."""
+        end = None if timeout is None else time.monotonic() + timeout
+        get = self.get32 if size == 4 else self.get64
+        seen = get(offset)
+        while not holds(seen, value):
+            left = None if end is None else max(end - time.monotonic(), 0) if timeout >= 0 else timeout
+            self._wait(call, offset, size, "!=", seen, left)
+            seen = get(offset)
 
     def wait32(self, offset, comparison, value, timeout=None):
-        """Polls one aligned word until `word comparison value` ("==", "<" ...; unsigned); Timeout
-        after `timeout` seconds. None waits for ever."""
+        """
+        Polls one aligned word of 4 bytes until `word comparison value` ("==", "!=", "<", "<=", ">", ">="). Other
+        threads run meanwhile. Timeout after `timeout` seconds; None waits until it holds. Closed if another
+        thread closes the mapping.
+        """
         self._wait(library().barcopy_wait32, offset, 4, comparison, value, timeout)
 
     def wait64(self, offset, comparison, value, timeout=None):
+        """wait32() for a word of 8 bytes."""
         self._wait(library().barcopy_wait64, offset, 8, comparison, value, timeout)
 
     # ---- views ------------------------------------------------------------------------------
@@ -292,15 +366,23 @@ class Mapping(Closable):
         return flat if shape is None else flat.reshape(shape)
 
     def __array__(self, dtype=None, copy=None):
-        """numpy.asarray(mapping): a view of the bytes, as numpy makes it by __buffer__ from Python 3.12 on."""
-        a = self.array("uint8", self.size)
+        """numpy.asarray(mapping): array(), as numpy makes it by __buffer__ from Python 3.12 on."""
+        a = self.array()
         return a.astype(a.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __buffer__(self, flags):
-        """memoryview(mapping), from Python 3.12 on: view()."""
+        """memoryview(mapping), from Python 3.12 on: view() with the mapping's type and shape."""
         if self.read_only and flags & 1:  # PyBUF_WRITABLE
             raise BufferError("the mapping is read-only")
-        return self.view()
+        if _types.is_bytes(self._where.type) and self._where.shape is None:
+            return self.view()
+        letter = _types.letter(self.dtype)
+        if letter:
+            return self.view().cast(letter, self.shape)
+        try:
+            return memoryview(self.array())  # a type that numpy alone has
+        except (ImportError, TypeError) as why:
+            raise BufferError(f"a buffer has no type {self.dtype}: use view() ({why})") from None
 
     # ---- for other libraries ----------------------------------------------------------------
 
@@ -310,8 +392,7 @@ class Mapping(Closable):
         For CuPy, Numba and torch.as_tensor(): an array, by default of bytes. It must not be used after
         close(); an array by DLPack may. The consumer need not wait for a stream.
         """
-        if self.closed:
-            raise ValueError(f"the {self._what} is closed")
+        self._life.refuse_closed()
         typestr = _types.typestr(self._where.type)
         if typestr is None or self.backend == "host":
             raise AttributeError(f"__cuda_array_interface__ has no type {self._where.type}" if typestr is None
@@ -359,6 +440,7 @@ class Mapping(Closable):
 
     @property
     def mapping_type(self):
+        """The kind of the CPU's mapping: write-combining, caching or device."""
         number = self._attribute(_lib.ATTR_MAPPING_TYPE)
         return _lib.MAPPING_TYPES.get(number, str(number))
 

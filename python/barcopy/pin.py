@@ -49,6 +49,7 @@ class Pin(Closable):
                                self._where, release, (self._life,))
 
     def info(self):
+        """PinInfo: the pinned range, and how it is mapped."""
         raw = _lib.Info()
         with Use(self._life), Use(self.context._life):
             check(library().gdr_get_info_v2(self.context._g, self._handle, byref(raw)))

@@ -2,11 +2,13 @@
 """The Python module on the stand-in: copies, views and their lifetimes, errors, every call once."""
 import array
 import contextlib
+import copy
 import ctypes
 import errno
 import gc
 import io
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -154,7 +156,7 @@ class Copies(Case):
             halves.write(Tensor(array.array("H", [1, 2, 3]), "bfloat16"))
             self.assertEqual(halves.read(6), array.array("H", [1, 2, 3]).tobytes())
             m.write(Tensor(data, "float32"), 256 - 12)
-            for offset in (-4, 256 - 8, 257):
+            for offset in (-4, 256 - 8, 260):
                 self.assertRaisesRegex(ValueError, "not within the 256", m.write, Tensor(data, "float32"), offset)
             for tensor, error, words in (
                     (Tensor(array.array("i", [1]), "int32"), TypeError, "tensor holds int32, the mapping float32"),
@@ -206,6 +208,62 @@ class Copies(Case):
                 for put, offset in (f"put{bits}", 8), (f"post{bits}", 16):
                     getattr(self.mem, put)(offset, 2**bits - offset)
                     self.assertEqual(getattr(self.mem, f"get{bits}")(offset), 2**bits - offset)
+
+    def test_signed_words(self):
+        """In a mapping of signed integers; the library's words are unsigned."""
+        m = self.gdr.alloc(8, "int64")
+        m.fill(-100)
+        self.assertEqual((m.get64(0), m.get32(4), m.get32(0)), (-100, -1, -100))
+        for put in m.put64, m.post64:
+            put(8, -2)
+            self.assertEqual((m.get64(8), self.gdr.map(m.address, 64).get64(8)), (-2, 2**64 - 2))
+            self.assertRaisesRegex(ValueError, "out of range", put, 8, -2**63 - 1)
+        m.put32(8, -2**31)
+        self.assertEqual(m.get32(8), -2**31)
+        m.put64(8, 7)
+        for comparison, value in ("==", 7), ("!=", -1), (">", -1), (">=", -7), ("<", 8), ("<=", 7):
+            m.wait64(8, comparison, value, timeout=30)
+        for comparison, value in ("<", -1), ("<=", -7), (">", 7), ("==", -7):
+            self.assertRaises(barcopy.Timeout, m.wait64, 8, comparison, value, timeout=0.01)
+        self.assertRaises(ValueError, m.wait64, 8, "<", 0, timeout=-1)
+        m.put64(8, -100)  # a negative step, as unsigned the largest
+        self.assertRaises(barcopy.Timeout, m.wait64, 8, ">=", 3, timeout=0.01)
+        steps = [threading.Timer(0.02 * n, m.put64, (8, value)) for n, value in enumerate((-3, 2, 3), 1)]
+        for step in steps:
+            step.start()
+        m.wait64(8, ">=", 3)
+        m.wait32(8, ">=", 3, timeout=30)
+
+    def test_fill(self):
+        for dtype, value, word in (("float32", 1.5, 0x3fc00000), ("int32", -1, -1), ("uint8", 7, 0x07070707),
+                                   ("complex64", 2j, 0), ("bfloat16", 0, 0), ("bool", True, 0x01010101),
+                                   ("float16", 1, 0x3c003c00)):
+            m = self.gdr.alloc((4, 4), dtype)
+            m.write_bytes(b"x" * m.size)
+            m.fill(value)
+            self.assertEqual((m.get32(0), m.read()), (word, m.read(m.size // 16) * 16))
+            self.assertEqual((m.shape, m.dtype), ((4, 4), dtype))
+        large = self.gdr.alloc(3 << 20)
+        large.fill(9)
+        self.assertEqual(large.read(), b"\t" * large.size)
+        self.assertEqual((self.mem.shape, self.mem.dtype), ((self.mem.size,), "uint8"))
+        for mapping, value, error in (large, 256, ValueError), (large, "x", ValueError), (m, "x", ValueError), \
+                (self.gdr.alloc(4, "bfloat16"), 1, TypeError), (self.gdr.map(m.address, 4, read_only=True), 0, TypeError):
+            self.assertRaises(error, mapping.fill, value)
+
+    def test_offsets_of_elements(self):
+        """A typed mapping's elements are written whole; bytes anywhere by write_bytes() and read()."""
+        m = self.gdr.alloc(4, "float32")
+        m.fill(0)
+        one, into = array.array("f", [1]), array.array("f", [0])
+        m.write(one, 4)
+        m.read_into(into, 4)
+        self.assertEqual(into, one)
+        for call in (lambda: m.write(one, 2), lambda: m.read_into(into, 2), lambda: m.write(b"x", 1),
+                     lambda: m.write_pieces([(2, one)]), lambda: m.read_pieces([(6, into)])):
+            self.assertRaisesRegex(ValueError, "within an element of float32", call)
+        m.write_bytes(b"xyz", 1)
+        self.assertEqual(m.read(3, 1), b"xyz")
 
     def test_lines(self):
         line = bytes(range(64))
@@ -296,7 +354,7 @@ class Numbers(Case):
             mem.post64(kind(24), kind(2**40))
             self.assertEqual((mem.get32(kind(16)), mem.get64(kind(24))), (7, 2**40))
             mem.wait32(kind(16), "==", kind(7), timeout=30)
-            mem.fence(kind(barcopy.FULL))
+            mem.fence(kind(int(barcopy.FULL)))
             mem.set_copy_options(engine_read_min=kind(0))
             self.assertEqual(self.gdr.map(mem.address, kind(64)).size, 64)
             with self.gdr.cache(max_bytes=kind(1 << 20)) as cache:
@@ -537,6 +595,29 @@ class Views(Case):
             self.assertEqual(wrong, [])
             self.assertFalse(m.busy)
 
+    def test_closed_under_a_wait(self):
+        """close() in another thread ends a wait that has no limit."""
+        for dtype in None, "int32":
+            m = self.gdr.alloc(16, dtype)
+            m.fill(0)
+            threading.Timer(0.05, m.close).start()
+            self.assertRaisesRegex(barcopy.Closed, "memory is closed", m.wait32, 0, ">", 7)
+            self.assertFalse(m.busy)
+
+    def test_closed_raises_closed(self):
+        m = self.gdr.map(self.mem.address, 64)
+        other = barcopy.open()
+        for thing in m, other:
+            thing.close()
+            self.assertRaises(barcopy.Closed, thing.__enter__)
+        self.assertRaises(barcopy.Closed, lambda: m.__cuda_array_interface__)
+        self.assertRaises(barcopy.Closed, m.fill, 0)
+
+    def test_neither_copied_nor_pickled(self):
+        for thing in self.mem, self.gdr, self.gdr.cache(), self.gdr.pin(self.mem):
+            for call in copy.copy, copy.deepcopy, pickle.dumps:
+                self.assertRaisesRegex(TypeError, r"neither copied nor pickled: .*export\(\)", call, thing)
+
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_fork(self):
         sys.stdout.flush()
@@ -580,17 +661,31 @@ class Arrays(Case):
         self.assertRaises(ValueError, m.array, "float32", (5, 5))
 
     def test_asarray(self):
-        """Its bytes in place, with every Python; they outlive close()."""
-        m = self.gdr.map(Device(self.mem.address, (4,), "<i4"))
-        a = numpy.asarray(m)
-        self.assertEqual((a.dtype, a.shape), (numpy.uint8, (16,)))
-        m.put32(4, 7)
-        m.close()
-        self.assertEqual((a[4], m.busy), (7, True))
+        """The mapping's array in place, with every Python; it outlives close()."""
+        for typestr in ("<i4", "<f4", "<f2", "<c8", "|b1", "<u8"):
+            m = self.gdr.map(Device(self.mem.address, (2, 2), typestr))
+            m.fill(0)
+            a = numpy.asarray(m)
+            self.assertEqual((a.dtype, a.shape), (numpy.dtype(typestr), (2, 2)))
+            a[1, 0] = 1
+            self.assertEqual((m.array().tolist(), numpy.mean(m)), ([[0, 0], [1, 0]], 0.25))
+            self.assertEqual(numpy.asarray(m, "c16").tolist(), [[0, 0], [1, 0]])
+            m.close()
+            self.assertEqual((a[1, 0], m.busy), (1, True))
+            del a
         self.assertEqual(numpy.asarray(self.gdr.map(self.mem.address, 8, read_only=True)).flags.writeable, False)
-        for b in numpy.array(self.mem), numpy.asarray(self.mem, "uint16"):
-            b[2:8] = 9
-            self.assertEqual(self.mem.get32(4), 7)
+        self.assertEqual(numpy.asarray(self.mem).shape, (self.mem.size,))
+        m = self.gdr.alloc(4, "bfloat16")
+        self.assertRaisesRegex(TypeError, "numpy has no type bfloat16", numpy.asarray, m)
+        self.assertRaisesRegex(BufferError, "bfloat16: use view", m.__buffer__, 0)
+
+    def test_buffers_are_typed(self):
+        """What memoryview() and numpy ask for from Python 3.12 on."""
+        for typestr, form in ("<i4", "i"), ("<f4", "f"), ("<c8", "Zf"), ("|b1", "?"), ("<u8", "L"), ("|u1", "B"):
+            with self.gdr.map(Device(self.mem.address, (2, 2), typestr)) as m:
+                view = m.__buffer__(0)
+                self.assertEqual((view.format, view.shape), (form, (2, 2)))
+                del view
 
     def test_not_contiguous(self):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
@@ -617,6 +712,21 @@ class Arrays(Case):
 
 
 class Objects(Case):
+    def test_every_call_is_explained(self):
+        for kind in (barcopy.Mapping, barcopy.Memory, barcopy.Pin, barcopy.Cache, barcopy.Context):
+            for name in dir(kind):
+                if name[0] != "_":
+                    self.assertTrue(getattr(kind, name).__doc__, f"{kind.__name__}.{name}")
+
+    def test_enumerations(self):
+        self.assertIn("AFTER_WRITE", repr(barcopy.AFTER_WRITE))
+        self.assertEqual((barcopy.FULL, barcopy.NOTIFIED), (barcopy.Fence.FULL, barcopy.Validity(1)))
+        self.assertEqual(list(barcopy.Fence), [1, 2, 3, 4])
+        self.assertRaisesRegex(TypeError, "NOTIFIED.* is no Fence", self.mem.fence, barcopy.NOTIFIED)
+        self.assertRaisesRegex(TypeError, "is no Validity", self.gdr.cache, barcopy.FULL)
+        for gpu in 0, "cuda:0":
+            self.assertRaisesRegex(TypeError, "alloc\\(\\) takes the GPU", barcopy.open, gpu)
+
     def test_what_can_be_mapped(self):
         self.assertRaisesRegex(TypeError, "needs a size", self.gdr.map, self.mem.address)
         self.assertRaises(TypeError, self.gdr.map, self.mem, 5)
@@ -1067,8 +1177,9 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
     @unittest.skipIf(sys.version_info < (3, 12), "the buffer protocol is Python's own affair before 3.12")
     def test_buffer(self):
         with memoryview(self.m) as view:
-            view[0:4] = b"\7\0\0\0"
-            self.assertEqual((self.m.get32(0), view.nbytes), (7, 48))
+            self.assertEqual((view.format, view.shape), ("i", (3, 4)))
+            view[0, 1] = -7
+            self.assertEqual(self.m.get32(4), -7)
             self.m.close()
             self.assertTrue(self.m.busy)
         self.assertFalse(self.m.busy)
