@@ -27,14 +27,14 @@ pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
 
 # Files into a directory, whose name it prints: $(call put,MODE,DIRECTORY,FILES)
 define put
-	$(call say,INSTALL,$(DESTDIR)$(2))
-	$(Q)$(INSTALL) -d $(DESTDIR)$(2) && $(INSTALL) -m $(1) $(3) $(DESTDIR)$(2)/
+	$(call say,INSTALL,$(or $(4),$(DESTDIR)$(2)))
+	$(Q)$(INSTALL) -d $(or $(4),$(DESTDIR)$(2)) && $(INSTALL) -m $(1) $(3) $(or $(4),$(DESTDIR)$(2))/
 
 endef
-# $(call take,DIRECTORY,FILES): removes them, by their last names.
+# $(call take,DIRECTORY,FILES): removes them, by their last names. Both: a last argument is the whole path instead.
 define take
-	$(call say,REMOVE,$(DESTDIR)$(1))
-	$(Q)rm -f $(addprefix $(DESTDIR)$(1)/,$(notdir $(2)))
+	$(call say,REMOVE,$(or $(3),$(DESTDIR)$(1)))
+	$(Q)rm -f $(addprefix $(or $(3),$(DESTDIR)$(1))/,$(notdir $(2)))
 
 endef
 
@@ -50,8 +50,8 @@ lib_install: lib
 PLAIN_NAMES := apiperf copybw copylat pplat sanity
 
 exes_install: tools
-	$(call put,755,$(bindir),$(INSTALLED_TOOLS))
-	$(Q)for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTDIR)$(bindir)/$$t || exit 1; done
+	$(call put,755,,$(INSTALLED_TOOLS),$(DESTBIN))
+	$(Q)for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTBIN)/$$t || exit 1; done
 
 # The tools' pages are their --help, where python3 is installed; MAN_FROM is a build whose tools run here.
 MAN_FROM ?= $(O)
@@ -115,8 +115,8 @@ install: lib_install exes_install install-man
 uninstall: uninstall-python
 	$(call take,$(libdir),$(LIB_REAL) $(LIB_SONAME) libgdrapi.so libgdrapi.a)
 	$(call take,$(includedir),$(PUBLIC_HEADERS))
-	$(call take,$(bindir),$(TOOLS))
-	$(Q)for t in $(PLAIN_NAMES); do f=$(DESTDIR)$(bindir)/$$t; \
+	$(call take,,$(TOOLS),$(DESTBIN))
+	$(Q)for t in $(PLAIN_NAMES); do f=$(DESTBIN)/$$t; \
 		[ "$$(readlink $$f)" != gdrcopy_$$t ] || rm -f $$f || exit 1; done
 	$(call take,$(pkgconfigdir),libgdrapi.pc)
 	$(call take,$(cmakedir),$(CMAKE_FILES))

@@ -54,7 +54,7 @@ Depends: kmod
 Provides: gdrdrv-dkms (= $version)
 Conflicts: barcopy-dkms, gdrdrv-dkms
 Replaces: barcopy-dkms, gdrdrv-dkms
-Description: low-latency CPU access to GPU memory - kernel module
+Description: gdrcopy-compatible CPU access to GPU memory - kernel module
  The gdrdrv module, built for one GPU driver and these kernels:
 $(for k in $kernels; do echo "  $k"; done)
  .

@@ -78,6 +78,28 @@ where() { env "$1" make -C "$src" --no-print-directory -n O="$tmp/o" "${@:2}" li
 test "$(where X= PREFIX=/opt/y)" -gt 0 && test "$(where X= PREFIX=/opt/z prefix=/opt/y)" -gt 0 &&
 	test "$(where PREFIX=/opt/y)" = 0
 ok "PREFIX= on the command line is prefix="
+# The variables of recipes for GDRCopy: of rpmfusion's package, of DKMS lines and driver containers. The kernel's
+# build is a stand-in that prints its compiler.
+into exes_install DESTBIN="$dest/opt/libexec/gdrcopy" && test -x "$dest/opt/libexec/gdrcopy/copybw" &&
+	into uninstall DESTBIN="$dest/opt/libexec/gdrcopy" && ! find "$dest/opt/libexec" ! -type d | grep .
+ok "DESTBIN= is the whole path of the tools' directory"
+into install libdir=/opt/x/lib64
+kdir=$tmp/kdir
+mkdir -p "$kdir/include/config" "$tmp/plain"
+printf 'modules:\n\t@echo "CC=[$(CC)] LLVM=[$(LLVM)] P2P=[$(GDRDRV_P2P_DIR)]"\n' >"$kdir/Makefile"
+echo "int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space);" >"$tmp/plain/nv-p2p.h"
+cp -R "$src/Makefile" "$src/gdrdrv" "$src/packaging" "$src/src" "$src/tools" "$src/perf" "$tmp/plain"
+driver() { # driver VARIABLE=VALUE...: the line of the kernel's build, or make's error
+	make -C "$tmp/plain" --no-print-directory O="$tmp/od" driver FLAVOR=open "$@" 2>&1
+}
+driver KDIR="$kdir" NVIDIA_SRC_DIR="$tmp/plain" | grep -qF "CC=[cc] LLVM=[] P2P=[$tmp/plain]"
+ok "NVIDIA_SRC_DIR= is NVIDIA_SRC="
+driver KVER=6.6.6-none NVIDIA_SRC="$tmp/plain" | grep -qF 'no kernel headers in /lib/modules/6.6.6-none/build'
+ok "KVER= names that kernel, not the running one"
+echo CONFIG_CC_IS_CLANG=y >"$kdir/include/config/auto.conf"
+driver KDIR="$kdir" NVIDIA_SRC="$tmp/plain" | grep -qF 'CC=[clang] LLVM=[1]' &&
+	driver KDIR="$kdir" NVIDIA_SRC="$tmp/plain" CC=clang-19 | grep -qF 'CC=[clang-19] LLVM=[]'
+ok "a kernel that clang built has clang's module"
 # Links work in the installed documents.
 missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html|json)[)#]' README.md docs/*.md |
 	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do

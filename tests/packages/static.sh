@@ -370,6 +370,13 @@ scripts_and_kernel() {
 }
 t "the packages' scripts unload gdrdrv where it is free, and never once it has pinned by callback" silent scripts_and_kernel
 
+# Image tests run `dpkg -l | grep gdrcopy`.
+say_gdrcopy() {
+	! grep -h '^Description: ' packaging/debian/control packaging/module.sh | grep -vE 'gdrcopy.*- ' &&
+		! grep '^Summary: ' packaging/rpm/barcopy.spec | grep -v GDRCopy
+}
+t "each package's summary names GDRCopy" say_gdrcopy
+
 # ---- SECURITY.md ----
 
 # Each test that its table names has the case; each ioctl and control of rm is in its list.
