@@ -13,10 +13,10 @@ static struct {
 	size_t first, last;
 	long iters, warm_up;
 	bool histogram;
-} opt = { .last = (size_t)16 << 20, .iters = 100, .warm_up = 1 };
+} opt = { .last = GPU_PAGE_SIZE, .iters = 100, .warm_up = 1 };
 
 static const struct opt options[] = {
-	OPTION_SIZE('s', "size", &opt.last, "largest range, and the buffer (16M)", 1, 0),
+	OPTION_SIZE('s', "size", &opt.last, "largest range, and the buffer (64K)", 1, 0),
 	OPTION_SIZE('f', "first", &opt.first,
 		    "smallest range; then its doubles up to the largest (64K)", 1, 0),
 	OPTION_COUNT('n', "iters", &opt.iters, "times each call is made a size (100)", 1, 10000000),
@@ -42,8 +42,10 @@ static const struct tool tool = {
 
 static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
 			       "      what pin, map and the other calls cost for one GPU page\n"
-			       "  gdrcopy_apiperf -s 1M -H\n"
-			       "      up to 1 MiB, with a histogram of each call";
+			       "  gdrcopy_apiperf -s 16M\n"
+			       "      64 KiB and its doubles up to 16 MiB\n"
+			       "  gdrcopy_apiperf -H\n"
+			       "      with a histogram of each call";
 
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 

@@ -37,7 +37,9 @@ static const struct tool tool = {
 	"Measures the bandwidth of CPU copies to and from GPU memory through its mapping.",
 	"  One thread copies the same range again and again, after an untimed tenth (1 to 10\n"
 	"  copies); the clock is read once before and once after the whole loop. MiB/s are 2^20\n"
-	"  bytes a second; the lines at the end, in the form of GDRCopy's copybw, call them MB/s.\n"
+	"  bytes a second; the lines at the end (without -l), in the form of GDRCopy's copybw, "
+	"call\n"
+	"  them MB/s.\n"
 	"  Host memory is pageable and, where it fits, stays in the CPU's caches.\n"
 	"  Before each loop both sides get random bytes, through cuMemcpy on the GPU's side;\n"
 	"  after it every byte of the buffer is compared.",
@@ -211,10 +213,9 @@ int main(int argc, char **argv)
 		       "write MiB/s", "copies", "read MiB/s", "copies");
 	}
 	rc = run(&b, &t, &j, &count);
-	if (!b.json && !rc)
+	if (!b.json && !rc && !opt.sweep)
 		printf("\n");
-	for (size_t i = 0; i < count && !b.json && !rc; i++)
-		for (int dir = 0; dir < DIRECTIONS; dir++)
-			print_as_gdrcopy(&rows[i], (enum direction)dir);
+	for (int dir = 0; dir < DIRECTIONS && count && !opt.sweep && !b.json && !rc; dir++)
+		print_as_gdrcopy(&rows[0], (enum direction)dir);
 	return bench_finish(&b, &j, rc, opt.writes || opt.reads);
 }

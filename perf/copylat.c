@@ -165,7 +165,8 @@ static void print_header(enum direction dir)
 	printf("\n%12s", "bytes");
 	for (int i = 0; i < methods(); i++)
 		printf("%s %9s %9s %9s", i ? "  " : "", "P0 us", "P50 us", "P99 us");
-	printf(opt.compare ? "\n" : " %9s %9s %9s\n", "P99.9 us", "P99.99 us", "max us");
+	printf(opt.compare ? "\n" : " %9s %9s %9s %9s\n", "P99.9 us", "P99.99 us", "max us",
+	       "mean us");
 }
 
 static void print_row(size_t size, const struct stats *st)
@@ -174,7 +175,7 @@ static void print_row(size_t size, const struct stats *st)
 	for (int i = 0; i < methods(); i++)
 		printf("%s %9.3f %9.3f %9.3f", i ? "  " : "", st[i].p0, st[i].p50, st[i].p99);
 	if (!opt.compare)
-		printf(" %9.3f %9.3f %9.3f", st->p999, st->p9999, st->max);
+		printf(" %9.3f %9.3f %9.3f %9.3f", st->p999, st->p9999, st->max, st->mean);
 	printf("\n");
 	fflush(stdout);
 }
@@ -227,6 +228,7 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
  */
 static void print_for_ucx(const struct state *s)
 {
+	const char *lead = cu.is_stand_in ? "# " : "";
 	double mib_s[DIRECTIONS];
 
 	if (opt.cold || opt.engine)
@@ -236,10 +238,11 @@ static void print_for_ucx(const struct state *s)
 			return;
 		mib_s[dir] = (UCX_LONG - UCX_SHORT) / 1.048576 / (s->us[dir][1] - s->us[dir][0]);
 	}
-	printf("\nfor UCX (docs/clients.md), from P50 of 8 bytes and P0 of 64 KiB:\n"
-	       "export UCX_GDR_COPY_BW=0MBs,get_dedicated:%.0fMBs,put_shared:%.0fMBs\n"
-	       "export UCX_GDR_COPY_LAT=get:%.2fus,put:%.2fus\n",
-	       mib_s[READ], mib_s[WRITE], s->us[READ][0], s->us[WRITE][0]);
+	printf("\nfor UCX (docs/clients.md), from P50 of 8 bytes and P0 of 64 KiB%s:\n"
+	       "%sexport UCX_GDR_COPY_BW=0MBs,get_dedicated:%.0fMBs,put_shared:%.0fMBs\n"
+	       "%sexport UCX_GDR_COPY_LAT=get:%.2fus,put:%.2fus\n",
+	       cu.is_stand_in ? "; these are the stand-in's, not for use" : "", lead, mib_s[READ],
+	       mib_s[WRITE], lead, s->us[READ][0], s->us[WRITE][0]);
 }
 
 /* The median of some copies of that size, by the engine alone or by the mapping alone. */

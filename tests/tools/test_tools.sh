@@ -262,7 +262,7 @@ check "copybw: the table and the line agree" awk '
 		  if (v[1] - w > 0.01 * w || w - v[1] > 0.01 * w) exit 1; n++ }
 	END { exit n != 2 }' "$out"
 run gdrcopy_copybw --sim "$sim" -s 0x40 -l -w 3 -r 0
-check "copybw: -l: GDRCopy's lines, a write a size" [ "$(grep -c '^write BW: ' "$out")" -eq 7 ]
+check "copybw: -l: each size once" sh -c "! grep -q ' BW: ' '$out' && [ \$(grep -cE '^ +[0-9]+ ' '$out') = 7 ]"
 check "copybw: -r 0: no line of a read" sh -c "! grep -q '^read' '$out'"
 run gdrcopy_copybw --sim "$sim" -s 1M -w 10 -r 10 --json
 json "copybw: --json: bytes, seconds and MiB/s agree" '
@@ -273,12 +273,15 @@ for w in ("write", "read"):
 
 # ---- copylat alone --------------------------------------------------------------------------------
 quick gdrcopy_copylat --sim "$sim" -s 5000
-check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){6}$' "$out")" -eq 28 ]
+check "copylat: 14 sizes both ways" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){7}$' "$out")" -eq 28 ]
+check "copylat: the mean is among the others" awk '
+	/^ +[0-9]+( +[0-9.]+){7}$/ && ($8 < $2 || $8 > $7) { exit 1 }' "$out"
 quick gdrcopy_copylat --sim "$sim" -s 64 -c
 expect "copylat: -c" 0 'cuMemcpy, pageable +cuMemcpy, page-locked'
 check "copylat: -c: nine figures a row" [ "$(grep -Ec '^ +[0-9]+( +[0-9.]+){9}$' "$out")" -eq 14 ]
 # The two variables of docs/clients.md, from P50 of 8 bytes and P0 of 64 KiB.
 quick gdrcopy_copylat --sim "$sim" -s 128K
+expect "copylat: the stand-in's figures are not for UCX" 0 "the stand-in's, not for use:$"
 check "copylat: UCX's variables are the table's figures" awk '
 	$1 == "write" { way = "put" }
 	$1 == "read" { way = "get" }
@@ -286,10 +289,10 @@ check "copylat: UCX's variables are the table's figures" awk '
 	$1 == 65536 { us[65536, way] = $2 }
 	function near(a, b) { return a - b <= 0.004 * b + 0.01 && b - a <= 0.004 * b + 0.01 }
 	function bw(way) { return 65528 / 1.048576 / (us[65536, way] - us[8, way]) }
-	/^export UCX_GDR_COPY_BW=0MBs,get_dedicated:[0-9]+MBs,put_shared:[0-9]+MBs$/ {
-		split($2, v, ":"); good += near(v[2] + 0, bw("get")) && near(v[3] + 0, bw("put")) }
-	/^export UCX_GDR_COPY_LAT=get:[0-9.]+us,put:[0-9.]+us$/ {
-		split($2, v, ":"); good += near(v[2] + 0, us[8, "get"]) && near(v[3] + 0, us[8, "put"]) }
+	/^# export UCX_GDR_COPY_BW=0MBs,get_dedicated:[0-9]+MBs,put_shared:[0-9]+MBs$/ {
+		split($3, v, ":"); good += near(v[2] + 0, bw("get")) && near(v[3] + 0, bw("put")) }
+	/^# export UCX_GDR_COPY_LAT=get:[0-9.]+us,put:[0-9.]+us$/ {
+		split($3, v, ":"); good += near(v[2] + 0, us[8, "get"]) && near(v[3] + 0, us[8, "put"]) }
 	END { exit good != 2 }' "$out"
 for args in "-s 32K" "-s 64K -r 0" "-s 64K -w 0" "-s 64K -E"; do
 	# shellcheck disable=SC2086 # several words
@@ -396,7 +399,8 @@ few="-n 3"
 quick gdrcopy_apiperf --sim "$sim" -f 1 -s 10
 expect "apiperf: -f -s" 0 '^10 bytes$'
 check "apiperf: 1, 2, 4, 8, 10" [ "$(grep -Ec '^[0-9]+ bytes?$' "$out")" -eq 5 ]
-quick gdrcopy_apiperf --sim "$sim" -s 64K
+quick gdrcopy_apiperf --sim "$sim"
+check "apiperf: one size by default" [ "$(grep -Ec '^[0-9]+ bytes?$' "$out")" -eq 1 ]
 for call in barcopy_open gdr_pin_buffer_v2 gdr_get_info_v2 barcopy_get_handle_attribute \
 	gdr_get_callback_flag gdr_map_v2 barcopy_put32 barcopy_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
 	expect "apiperf: $call" 0 "^  $call( +[0-9.]+){5}\$"
