@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The page's diagrams that are no curves, as SVG in the page's colours: the two ways to GPU memory, the
-layers of the library, the order of the backends, pairs of bars. They are given names and texts, and draw them."""
+layers of the library, the order of the backends, pairs of bars. They are given names and texts, and draw them.
+narrow(): a picture's content as a list, which a narrow screen shows in its place."""
 import html
 
 
@@ -24,6 +25,12 @@ def svg(width, height, label, parts):
               '</marker></defs>')
     return (f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}">\n'
             + marker + "\n" + "\n".join(parts) + "\n</svg>")
+
+
+def narrow(rows):
+    """rows: [(name, words)...]"""
+    return "\n".join(["<dl>", *(f"<dt>{html.escape(name)}</dt><dd>{html.escape(words)}</dd>" for name, words in rows),
+                      "</dl>"])
 
 
 def ways(with_cuda, with_barcopy):

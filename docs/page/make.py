@@ -117,17 +117,29 @@ def make(root):
         sys.exit(f"src/ or docs/design.md has other layers than the page: {sorted(folders)}, {layers}")
     host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
+    written = figure("write", "8", "cuMemcpy"), figure("write", "8", "library")
+    served = [(f"{host[0]}: memory of the CPU? Asked first", f"{host[1]}: {host[2]}")] + [
+        (f"{number}. {name}", f"{uses}: {serves}") for number, (name, uses, serves) in enumerate(others, 1)]
+    times = ucx(read(root, "docs/results/clients.md"))
     values = {
         "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
         "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
         "TRIP": re.search(r"median ([\d.]+) of nine runs", read(root, "docs/results/copies.md"))[1],
         "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
         "PLOTS": plots(tables),
-        "WAYS": diagrams.ways(figure("write", "8", "cuMemcpy"), figure("write", "8", "library")),
+        "WAYS": diagrams.ways(*written),
+        "NARROW_WAYS": diagrams.narrow([
+            (f"cuMemcpy of 8 bytes: {written[0]} µs", "program, CUDA, the GPU driver's queue, the GPU's copy engine, "
+             "GPU memory"), (f"barcopy: {written[1]} µs", "program, a plain store through BAR1, GPU memory")]),
         "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
                               [(name, short(uses), short(serves)) for name, uses, serves in others]),
+        "NARROW_FLOW": diagrams.narrow([*served, ("else an error", "barcopy_last_error() lists each backend's reason")]),
+        "NARROW_LAYERS": diagrams.narrow([(name, LAYERS[name] + (f" ({OUTSIDE[name]})" if name in OUTSIDE else ""))
+                                          for name in layers]),
+        "NARROW_UCX": diagrams.narrow([(size, f"{without:g} µs without, {ours:g} µs with barcopy")
+                                       for size, without, ours in times]),
         "LAYERS": diagrams.layers([(name, LAYERS[name]) for name in layers], OUTSIDE),
-        "UCX": diagrams.bars(ucx(read(root, "docs/results/clients.md"))),
+        "UCX": diagrams.bars(times),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),

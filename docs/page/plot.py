@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""One diagram of curves over sizes, both axes logarithmic, as SVG that takes its colours from the
-page's style sheet. Knows nothing of what it draws."""
+"""One diagram of curves over sizes, both axes logarithmic, as SVG with title and legend in HTML, which takes
+its colours from the page's style sheet. Knows nothing of what it draws."""
 import html
 import math
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 414, 58, 14, 108, 36
-LEGEND = 240  # width of one of its two columns
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 320, 58, 14, 14, 36
 
 
 def size_text(size):
@@ -50,13 +49,10 @@ def grid(axes):
 def draw(title, unit, curves):
     """curves: [(label, style class, [(size, value)...])...]; the last drawn lies on top."""
     axes = Axes([point for _, _, points in curves for point in points])
-    svg = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">',
-           f'<text class="title" x="{LEFT}" y="20">{html.escape(title)}'
-           f'<tspan class="unit" dx="8">{html.escape(unit)}</tspan></text>', *grid(axes)]
-    for number, (label, style, points) in enumerate(curves):
-        x, y = LEFT + number % 2 * LEGEND, 42 + number // 2 * 22
-        svg.append(f'<line class="curve {style}" x1="{x}" y1="{y}" x2="{x + 26}" y2="{y}"/>')
-        svg.append(f'<text class="legend" x="{x + 34}" y="{y + 4}">{html.escape(label)}</text>')
+    keys = "".join(f'<span class="key {style}">{html.escape(label)}</span>' for label, style, _ in curves)
+    svg = [f'<figcaption>{html.escape(title)} <i>{html.escape(unit)}</i></figcaption><div class="legend">{keys}</div>',
+           f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">', *grid(axes)]
+    for label, style, points in curves:
         path = " ".join(f"{axes.x(size):.1f},{axes.y(value):.1f}" for size, value in points)
         svg.append(f'<polyline class="curve {style}" points="{path}"/>')
         for size, value in points:
