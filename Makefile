@@ -95,8 +95,8 @@ LIB_SRCS := $(addprefix src/, \
 	$(addprefix backend/, backends.c mapping.c trial.c gdrdrv.c dmabuf.c rm.c rm_client.c host.c) \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c entry.c evict.c miss.c pages.c) \
-	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c queue.c stats.c words.c) \
-	$(addprefix queue/, messages.c queue.c)) $(GDRI_COPY_SRCS)
+	$(addprefix calls/, cache.c copies.c copyv.c gdrapi.c memory.c port.c queue.c stats.c words.c) \
+	$(addprefix queue/, messages.c port.c queue.c)) $(GDRI_COPY_SRCS)
 
 LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),src/backend/rm_range.c \
 	$(addprefix src/cuda/, import_slots.c watch.c))

@@ -32,23 +32,23 @@ __global__ void work(barcopy_queue_view_t view, volatile unsigned *rows, unsigne
 	unsigned row = blockIdx.x * THREADS;
 	bool calls = threadIdx.x == 0, posts = threadIdx.x == THREADS - 32;
 	message m = { { 0, 0 }, calls ? CALL : WORK, blockIdx.x, row, (BLOCKS * THREADS) + row, THREADS, {} };
-	barcopy_port_t p;
+	barcopy_posts_t p;
 
 	if (calls || posts)
-		barcopy_port_begin(&p, view, 2 * gridDim.x);
+		barcopy_posts_begin(&p, view, 2 * gridDim.x);
 	for (unsigned step = 0; step < STEPS; step++) {
 		rows[row + threadIdx.x] = number(blockIdx.x, step, threadIdx.x);
 		__syncthreads(); /* the ordered call and post are for the whole block's stores */
-		if (calls && barcopy_port_call(&p, blockIdx.x, (unsigned *)&m, sizeof(m), BARCOPY_WARP_ORDERED))
-			barcopy_port_wait(&p, &largest, 0);
+		if (calls && barcopy_posts_call(&p, blockIdx.x, (unsigned *)&m, sizeof(m), BARCOPY_WARP_ORDERED))
+			barcopy_posts_wait(&p, &largest, 0);
 		__syncthreads();
 		if (number(blockIdx.x, step, threadIdx.x) > number(blockIdx.x, step, (unsigned)largest))
 			atomicAdd(wrong, 1);
 		if (posts && step == STEPS - 1)
-			barcopy_port_post(&p, (const unsigned *)&m, sizeof(m), BARCOPY_WARP_ORDERED);
+			barcopy_posts_post(&p, (const unsigned *)&m, sizeof(m), BARCOPY_WARP_ORDERED);
 	}
 	if (calls || posts)
-		barcopy_port_end(&p);
+		barcopy_posts_end(&p);
 }
 
 static uint64_t sample(const unsigned *row)

@@ -33,14 +33,14 @@
  *     {
  *             unsigned message[12], thread = blockIdx.x * blockDim.x + threadIdx.x;
  *             unsigned long long answer;
- *             barcopy_port_t p;
+ *             barcopy_posts_t p;
  *
- *             barcopy_port_begin(&p, view, gridDim.x * blockDim.x);
+ *             barcopy_posts_begin(&p, view, gridDim.x * blockDim.x);
  *             ...
- *             barcopy_port_post(&p, message, sizeof(message), 0);
- *             if (barcopy_port_call(&p, thread, message, sizeof(message), 0))
- *                     barcopy_port_wait(&p, &answer, 0);
- *             barcopy_port_end(&p);
+ *             barcopy_posts_post(&p, message, sizeof(message), 0);
+ *             if (barcopy_posts_call(&p, thread, message, sizeof(message), 0))
+ *                     barcopy_posts_wait(&p, &answer, 0);
+ *             barcopy_posts_end(&p);
  *     }
  */
 #ifndef BARCOPY_QUEUE_CUH
@@ -109,6 +109,32 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_add(unsigned long long addr, uns
 		     : "l"(addr), "l"(n)
 		     : "memory");
 	return before;
+}
+
+/* Sets bits of a word of the GPU's own; returns what it was. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_or(unsigned long long addr, unsigned long long bits)
+{
+	unsigned long long before;
+
+	asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
+		     : "=l"(before)
+		     : "l"(addr), "l"(bits)
+		     : "memory");
+	return before;
+}
+
+BARCOPY_WARP_FN unsigned long long barcopy_warp_now(void)
+{
+	unsigned long long ns;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+	return ns;
+}
+
+/* Differs between the threads of a kernel whose blocks have one dimension. */
+BARCOPY_WARP_FN unsigned barcopy_warp_hint(void)
+{
+	return blockIdx.x * blockDim.x + threadIdx.x;
 }
 
 BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
@@ -475,7 +501,7 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 
 /* ---- posts and calls: queues of BARCOPY_QUEUE_POSTS ------------------------------------------ */
 
-#define BARCOPY_PORT_NO_CALL 0xffffffffu
+#define BARCOPY_POSTS_NO_CALL 0xffffffffu
 
 /** One producer's use of a queue of posts, in registers. Only this header uses the fields. */
 typedef struct barcopy_port {
@@ -484,9 +510,9 @@ typedef struct barcopy_port {
 	unsigned producers;	   /* of the grid; 0: this one was refused, or has ended */
 	unsigned open;		   /* 1: it may post */
 	unsigned slot, sequence;   /* of the open call */
-} barcopy_port_t;
+} barcopy_posts_t;
 
-BARCOPY_WARP_FN unsigned long long barcopy_port_load(unsigned long long addr, unsigned acquire)
+BARCOPY_WARP_FN unsigned long long barcopy_posts_load(unsigned long long addr, unsigned acquire)
 {
 	unsigned long long v[2];
 
@@ -496,18 +522,18 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_load(unsigned long long addr, un
 
 /*
  * The owner's word of a queue of posts. Low half: the number of the grid that has the queue, and
- * BARCOPY_PORT_OPEN from when it is counted until its last producer ends. High half: the number of
+ * BARCOPY_POSTS_OPEN from when it is counted until its last producer ends. High half: the number of
  * a grid that came meanwhile and is refused, until all of its producers have been; so none of them
  * takes the queue when it is free. Until a half is stable, and while there is no room in the high
  * half, others wait. The CPU takes the queue back when the word is 0.
  */
-#define BARCOPY_PORT_OPEN (1u << 31)
+#define BARCOPY_POSTS_OPEN (1u << 31)
 
 /* Replaces the bits of the word by `to`. */
-BARCOPY_WARP_FN void barcopy_port_own(unsigned long long owner, unsigned long long bits,
+BARCOPY_WARP_FN void barcopy_posts_own(unsigned long long owner, unsigned long long bits,
 				      unsigned to)
 {
-	unsigned long long word, before = barcopy_port_load(owner, 0);
+	unsigned long long word, before = barcopy_posts_load(owner, 0);
 
 	do
 		word = before;
@@ -516,18 +542,18 @@ BARCOPY_WARP_FN void barcopy_port_own(unsigned long long owner, unsigned long lo
 
 /* By the producer that took the queue for its grid: counts the grid, unless the queue was stopped
  * or has ended. */
-BARCOPY_WARP_FN unsigned barcopy_port_open(const barcopy_queue_view_t *view)
+BARCOPY_WARP_FN unsigned barcopy_posts_open(const barcopy_queue_view_t *view)
 {
 	unsigned long long kernels = view->control + BARCOPY_QUEUE_KERNELS_AT, number, stopped;
 
 	barcopy_warp_fence_sc(); /* barcopy_queue_destroy() clears the one, then reads the other */
-	if (barcopy_port_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0) != view->generation ||
-	    barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63)
+	if (barcopy_posts_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0) != view->generation ||
+	    barcopy_posts_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63)
 		return 0;
-	number = barcopy_port_load(kernels, 0) + 1;
+	number = barcopy_posts_load(kernels, 0) + 1;
 	barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number, 0);
 	barcopy_warp_fence_sc(); /* either this grid sees the stop, or the CPU sees this grid */
-	stopped = barcopy_port_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
+	stopped = barcopy_posts_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
 	/* Stopped just now: for a microsecond the CPU may have seen a grid. */
 	barcopy_warp_store((int)stopped, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
 	barcopy_warp_store(!stopped, kernels, number, 0);
@@ -540,31 +566,31 @@ BARCOPY_WARP_FN unsigned barcopy_port_open(const barcopy_queue_view_t *view)
  * ended or takes no posts; another grid has it, or had it when this one came; or `producers` have
  * begun and one of them has not ended: a thread more that comes later holds the queue for ever.
  * Then the thread's posts and calls return 0. A graph's node is the same grid in each launch: after
- * one that returned without barcopy_port_end() it joins what that one left.
+ * one that returned without barcopy_posts_end() it joins what that one left.
  */
-BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t view,
+BARCOPY_WARP_FN int barcopy_posts_begin(barcopy_posts_t *p, barcopy_queue_view_t view,
 				       unsigned producers)
 {
 	unsigned long long owner = view.control + BARCOPY_QUEUE_OWNER_AT, number, word;
-	unsigned grid = (barcopy_warp_grid() & (BARCOPY_PORT_OPEN / 2 - 1)) | BARCOPY_PORT_OPEN / 2;
+	unsigned grid = (barcopy_warp_grid() & (BARCOPY_POSTS_OPEN / 2 - 1)) | BARCOPY_POSTS_OPEN / 2;
 	unsigned has, refused, open;
 
 	p->view = view;
 	p->credit = p->producers = p->open = 0;
-	p->slot = BARCOPY_PORT_NO_CALL;
+	p->slot = BARCOPY_POSTS_NO_CALL;
 	if (!producers || view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS))
 		return 0;
 	for (;;) {
 		/* Acquired: who sees the queue's end sees each grid that was refused before. */
-		number = barcopy_port_load(view.control + BARCOPY_QUEUE_GENERATION_AT, 1);
-		word = barcopy_port_load(owner, 0);
+		number = barcopy_posts_load(view.control + BARCOPY_QUEUE_GENERATION_AT, 1);
+		word = barcopy_posts_load(owner, 0);
 		has = (unsigned)word;
 		refused = (unsigned)(word >> 32);
-		if (has == (grid | BARCOPY_PORT_OPEN) || refused == grid)
+		if (has == (grid | BARCOPY_POSTS_OPEN) || refused == grid)
 			break;
 		if (number != view.generation)
 			return 0;
-		if (has && (refused || !(has & BARCOPY_PORT_OPEN))) {
+		if (has && (refused || !(has & BARCOPY_POSTS_OPEN))) {
 			barcopy_warp_pause();
 		} else if (barcopy_warp_claim(owner, word,
 					      word | (has ? (0ull + grid) << 32 : grid)) != word) {
@@ -572,9 +598,9 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
 		} else if (has) {
 			barcopy_warp_store(1, view.state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
 		} else {
-			open = barcopy_port_open(&view);
+			open = barcopy_posts_open(&view);
 			barcopy_warp_fence(); /* the grid's others see what this one saw */
-			barcopy_port_own(owner, 0xffffffff, open ? grid | BARCOPY_PORT_OPEN : 0);
+			barcopy_posts_own(owner, 0xffffffff, open ? grid | BARCOPY_POSTS_OPEN : 0);
 			if (!open)
 				return 0;
 		}
@@ -586,14 +612,14 @@ BARCOPY_WARP_FN int barcopy_port_begin(barcopy_port_t *p, barcopy_queue_view_t v
 	} else if (barcopy_warp_add(view.control + BARCOPY_QUEUE_REFUSALS_AT, 1) + 1 == producers) {
 		barcopy_warp_store(1, view.control + BARCOPY_QUEUE_REFUSALS_AT, 0, 0);
 		barcopy_warp_fence();
-		barcopy_port_own(owner, ~0ull << 32, 0);
+		barcopy_posts_own(owner, ~0ull << 32, 0);
 	}
 	p->open = p->producers != 0;
 	return (int)p->open;
 }
 
 /* Where a slot's word is. Neighbours are 64 bytes apart: answers in one line wait in turn. */
-BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_port_t *p, unsigned slot)
+BARCOPY_WARP_FN unsigned long long barcopy_posts_slot(const barcopy_posts_t *p, unsigned slot)
 {
 	unsigned line = slot & (p->view.lines - 1), part = slot >> barcopy_warp_zeroes(p->view.lines);
 
@@ -605,53 +631,53 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_port_t *p, un
  * open, or the CPU aborted; the thread then posts nothing more. BARCOPY_WARP_ORDERED: the thread
  * then sees what the CPU copied before it answered.
  */
-BARCOPY_WARP_FN int barcopy_port_wait(barcopy_port_t *p, unsigned long long *answer, unsigned flags)
+BARCOPY_WARP_FN int barcopy_posts_wait(barcopy_posts_t *p, unsigned long long *answer, unsigned flags)
 {
-	unsigned long long at = barcopy_port_slot(p, p->slot), word;
+	unsigned long long at = barcopy_posts_slot(p, p->slot), word;
 	unsigned polls = 0;
 
-	if (p->slot == BARCOPY_PORT_NO_CALL)
+	if (p->slot == BARCOPY_POSTS_NO_CALL)
 		return 0;
-	while ((word = barcopy_port_load(at, 0)) >> 48 != p->sequence)
+	while ((word = barcopy_posts_load(at, 0)) >> 48 != p->sequence)
 		if (++polls % 16 == 0 &&
-		    barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 62 & 1) {
+		    barcopy_posts_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 62 & 1) {
 			p->open = 0; /* which call the slot awaits is not known any more */
-			p->slot = BARCOPY_PORT_NO_CALL;
+			p->slot = BARCOPY_POSTS_NO_CALL;
 			return 0;
 		}
-	p->slot = BARCOPY_PORT_NO_CALL;
+	p->slot = BARCOPY_POSTS_NO_CALL;
 	if (flags & BARCOPY_WARP_ORDERED) /* here: in the loop it would empty L1 at each look */
-		barcopy_port_load(at, 1);
+		barcopy_posts_load(at, 1);
 	*answer = word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1);
 	return 1;
 }
 
 /** The last call of each producing thread. Waits for its open call. */
-BARCOPY_WARP_FN void barcopy_port_end(barcopy_port_t *p)
+BARCOPY_WARP_FN void barcopy_posts_end(barcopy_posts_t *p)
 {
 	unsigned long long control = p->view.control, number;
 	unsigned producers = p->producers;
 
 	if (!producers)
 		return;
-	barcopy_port_wait(p, &number, 0); /* the answer must not be that of a later call */
+	barcopy_posts_wait(p, &number, 0); /* the answer must not be that of a later call */
 	p->producers = p->open = 0;
 	barcopy_warp_fence();
 	if ((barcopy_warp_add(control + BARCOPY_QUEUE_LEFT_AT, 1ull << 32) >> 32) + 1 != producers)
 		return;
 	/* A grid that begins from now on waits: it is one that the CPU launched behind the end. */
-	barcopy_port_own(control + BARCOPY_QUEUE_OWNER_AT, BARCOPY_PORT_OPEN, 0);
+	barcopy_posts_own(control + BARCOPY_QUEUE_OWNER_AT, BARCOPY_POSTS_OPEN, 0);
 	barcopy_warp_fence(); /* after all that the others stored */
 	barcopy_warp_store(1, control + BARCOPY_QUEUE_LEFT_AT, 0, 0);
-	number = barcopy_port_load(control + BARCOPY_QUEUE_KERNELS_AT, 0);
+	number = barcopy_posts_load(control + BARCOPY_QUEUE_KERNELS_AT, 0);
 	barcopy_warp_store(1, p->view.state + BARCOPY_QUEUE_ENDED_AT, number, number);
 	barcopy_warp_fence();
-	barcopy_port_own(control + BARCOPY_QUEUE_OWNER_AT, 0xffffffff, 0);
+	barcopy_posts_own(control + BARCOPY_QUEUE_OWNER_AT, 0xffffffff, 0);
 }
 
 /** The same by all lanes of a warp that is one producer: the port is lane 0's, which may also use
  *  the calls of a thread. */
-BARCOPY_WARP_FN int barcopy_port_begin_warp(barcopy_port_t *p, barcopy_queue_view_t view,
+BARCOPY_WARP_FN int barcopy_posts_begin_warp(barcopy_posts_t *p, barcopy_queue_view_t view,
 					    unsigned producers)
 {
 	int open = 0;
@@ -659,20 +685,20 @@ BARCOPY_WARP_FN int barcopy_port_begin_warp(barcopy_port_t *p, barcopy_queue_vie
 	p->view = view;
 	p->producers = p->open = 0;
 	if (barcopy_warp_lane() == 0)
-		open = barcopy_port_begin(p, view, producers);
+		open = barcopy_posts_begin(p, view, producers);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return __shfl_sync(BARCOPY_WARP_ALL, open, 0);
 }
 
-BARCOPY_WARP_FN void barcopy_port_end_warp(barcopy_port_t *p)
+BARCOPY_WARP_FN void barcopy_posts_end_warp(barcopy_posts_t *p)
 {
 	__syncwarp(BARCOPY_WARP_ALL); /* lane 0's fence then covers what all lanes stored */
 	if (barcopy_warp_lane() == 0)
-		barcopy_port_end(p);
+		barcopy_posts_end(p);
 }
 
 /* Writes a quarter of line i: 12 bytes of the message. */
-BARCOPY_WARP_FN void barcopy_port_write(const barcopy_port_t *p, unsigned long long i,
+BARCOPY_WARP_FN void barcopy_posts_write(const barcopy_posts_t *p, unsigned long long i,
 					unsigned quarter, const unsigned *data, unsigned head)
 {
 	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines);
@@ -682,15 +708,15 @@ BARCOPY_WARP_FN void barcopy_port_write(const barcopy_port_t *p, unsigned long l
 			   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
 }
 
-BARCOPY_WARP_FN void barcopy_port_line(const barcopy_port_t *p, unsigned long long i,
+BARCOPY_WARP_FN void barcopy_posts_line(const barcopy_posts_t *p, unsigned long long i,
 				       const unsigned *data, unsigned head)
 {
 	for (unsigned k = 0; k < 4; k++)
-		barcopy_port_write(p, i, k, data + 3 * k, head);
+		barcopy_posts_write(p, i, k, data + 3 * k, head);
 }
 
 /* Lines [i, i + n) may be written. The shift drops the credit word's flags. */
-BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long long i, unsigned n)
+BARCOPY_WARP_FN int barcopy_posts_fits(const barcopy_posts_t *p, unsigned long long i, unsigned n)
 {
 	return (long long)((i + n - p->credit - p->view.lines) << 2) <= 0;
 }
@@ -699,25 +725,25 @@ BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_port_t *p, unsigned long lon
  * One look at the room for lines [i, i + n), at room before stop. 1: they may be written; 0: not
  * yet; -1: never. Then the first of them, if the CPU will look there, is marked: nothing follows.
  */
-BARCOPY_WARP_FN int barcopy_port_room(barcopy_port_t *p, unsigned long long i, unsigned n)
+BARCOPY_WARP_FN int barcopy_posts_room(barcopy_posts_t *p, unsigned long long i, unsigned n)
 {
 	const unsigned nothing[12] = { 0 };
 
-	if (!barcopy_port_fits(p, i, n))
-		p->credit = barcopy_port_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
-	if (barcopy_port_fits(p, i, n))
+	if (!barcopy_posts_fits(p, i, n))
+		p->credit = barcopy_posts_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
+	if (barcopy_posts_fits(p, i, n))
 		return 1;
 	if (!(p->credit >> 63)) {
 		barcopy_warp_pause();
 		return 0;
 	}
-	if (barcopy_port_fits(p, i, 1))
-		barcopy_port_line(p, i, nothing, BARCOPY_QUEUE_HEAD_CALL);
+	if (barcopy_posts_fits(p, i, 1))
+		barcopy_posts_line(p, i, nothing, BARCOPY_QUEUE_HEAD_CALL);
 	return -1;
 }
 
 /* Line i, the first of n, is this thread's. */
-BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_port_t *p, unsigned n,
+BARCOPY_WARP_FN unsigned long long barcopy_posts_ticket(const barcopy_posts_t *p, unsigned n,
 						       unsigned flags)
 {
 	if (flags & BARCOPY_WARP_ORDERED)
@@ -725,19 +751,19 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_port_t *p, 
 	return barcopy_warp_add(p->view.control + BARCOPY_QUEUE_TICKET_AT, n);
 }
 
-BARCOPY_WARP_FN int barcopy_port_put(barcopy_port_t *p, unsigned long long i, const unsigned *data,
+BARCOPY_WARP_FN int barcopy_posts_put(barcopy_posts_t *p, unsigned long long i, const unsigned *data,
 				     unsigned head)
 {
-	int room = barcopy_port_fits(p, i, 1);
+	int room = barcopy_posts_fits(p, i, 1);
 
 	if (room) { /* by itself: then a post of one thread takes 300 ns, not 374 (H100) */
-		barcopy_port_line(p, i, data, head);
+		barcopy_posts_line(p, i, data, head);
 		return 1;
 	}
 	do {
-		room = barcopy_port_room(p, i, 1);
+		room = barcopy_posts_room(p, i, 1);
 		if (room > 0) /* in the loop: no lane waits for the others before its stores */
-			barcopy_port_line(p, i, data, head);
+			barcopy_posts_line(p, i, data, head);
 	} while (!room);
 	return room > 0;
 }
@@ -748,18 +774,18 @@ BARCOPY_WARP_FN int barcopy_port_put(barcopy_port_t *p, unsigned long long i, co
  * BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread stored before, and what
  * others stored before a barrier.
  */
-BARCOPY_WARP_FN int barcopy_port_post(barcopy_port_t *p, const unsigned *data, unsigned size,
+BARCOPY_WARP_FN int barcopy_posts_post(barcopy_posts_t *p, const unsigned *data, unsigned size,
 				      unsigned flags)
 {
 	return p->open && size - 1 < BARCOPY_QUEUE_LINE &&
-	       barcopy_port_put(p, barcopy_port_ticket(p, 1, flags), data, size);
+	       barcopy_posts_put(p, barcopy_posts_ticket(p, 1, flags), data, size);
 }
 
 /**
  * Posts `n` such messages, at most 8, all or none, by a warp that is one producer: lanes 4 i to
  * 4 i + 3 have message i in three words each, and its size, as in barcopy_warp_put().
  */
-BARCOPY_WARP_FN int barcopy_port_post_warp(barcopy_port_t *p, unsigned n, const unsigned *data,
+BARCOPY_WARP_FN int barcopy_posts_post_warp(barcopy_posts_t *p, unsigned n, const unsigned *data,
 					   unsigned size, unsigned flags)
 {
 	unsigned lane = barcopy_warp_lane();
@@ -769,14 +795,14 @@ BARCOPY_WARP_FN int barcopy_port_post_warp(barcopy_port_t *p, unsigned n, const 
 	n = n < 8 ? n : 8;
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (lane == 0 && p->open) {
-		i = barcopy_port_ticket(p, n, flags); /* its fence is for all lanes' stores */
-		while (!(room = barcopy_port_room(p, i, n)))
+		i = barcopy_posts_ticket(p, n, flags); /* its fence is for all lanes' stores */
+		while (!(room = barcopy_posts_room(p, i, n)))
 			;
 	}
 	room = __shfl_sync(BARCOPY_WARP_ALL, room, 0);
 	i = __shfl_sync(BARCOPY_WARP_ALL, i, 0);
 	if (room > 0 && lane / 4 < n)
-		barcopy_port_write(p, i + lane / 4, lane % 4, data,
+		barcopy_posts_write(p, i + lane / 4, lane % 4, data,
 				   size - 1 < BARCOPY_QUEUE_LINE ? size : 0);
 	__syncwarp(BARCOPY_WARP_ALL);
 	return room > 0;
@@ -785,25 +811,282 @@ BARCOPY_WARP_FN int barcopy_port_post_warp(barcopy_port_t *p, unsigned n, const 
 /**
  * Posts a call, which the CPU answers: a message of 6 to 48 bytes whose first six this call writes
  * into `data`. `slot`: below 4 * view.lines, of this thread alone; it passes to another thread,
- * when no call is open, behind a barrier. Returns as barcopy_port_post(); 0 while a call is open.
+ * when no call is open, behind a barrier. Returns as barcopy_posts_post(); 0 while a call is open.
  */
-BARCOPY_WARP_FN int barcopy_port_call(barcopy_port_t *p, unsigned slot, unsigned *data,
+BARCOPY_WARP_FN int barcopy_posts_call(barcopy_posts_t *p, unsigned slot, unsigned *data,
 				      unsigned size, unsigned flags)
 {
 	unsigned long long word, i;
 
-	if (!p->open || p->slot != BARCOPY_PORT_NO_CALL || slot >= p->view.lines * 4 ||
+	if (!p->open || p->slot != BARCOPY_POSTS_NO_CALL || slot >= p->view.lines * 4 ||
 	    size - 6 > BARCOPY_QUEUE_LINE - 6)
 		return 0;
-	word = barcopy_port_load(barcopy_port_slot(p, slot), 0);
-	i = barcopy_port_ticket(p, 1, flags); /* beside that load */
+	word = barcopy_posts_load(barcopy_posts_slot(p, slot), 0);
+	i = barcopy_posts_ticket(p, 1, flags); /* beside that load */
 	p->sequence = ((unsigned)(word >> 48) + 1) & 0xffff; /* across kernels, too */
 	data[0] = slot;
 	data[1] = (data[1] & 0xffff0000) | p->sequence;
-	if (!barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size))
+	if (!barcopy_posts_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size))
 		return 0;
 	p->slot = slot;
 	return 1;
+}
+
+/* ---- ports: posts and calls from any threads of any kernels ---------------------------------- */
+
+#define BARCOPY_PORT_NO_LIMIT (~0ull)
+
+/** One thread's use of a port, in registers. Only this header uses the fields. */
+typedef struct barcopy_poster {
+	barcopy_port_view_t view;
+	unsigned long long retired, state; /* the CPU's two words, as last read */
+	unsigned slot;			   /* of the open call, or where to look for one first */
+	unsigned call;			   /* the name of the open call; 0: none is */
+} barcopy_poster_t;
+
+/* Nothing waits for this load before the words are used: in the next post, or when room is short. */
+BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
+{
+	unsigned long long v[2];
+
+	barcopy_warp_load(p->view.control + BARCOPY_PORT_RETIRED_AT, acquire, v);
+	p->retired = v[0];
+	p->state = v[1];
+}
+
+/** The first call of a thread, as early as it can be; there is no last one. */
+BARCOPY_WARP_FN void barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
+{
+	p->view = view;
+	if (view.generation >> 56 != BARCOPY_QUEUE_VERSION)
+		p->view.generation = ~0ull; /* no state */
+	p->call = 0;
+	p->slot = barcopy_warp_hint();
+	barcopy_port_look(p, 0);
+}
+
+/* Also of a port that was destroyed: its memory has another generation. */
+BARCOPY_WARP_FN int barcopy_port_aborted(const barcopy_poster_t *p)
+{
+	return (p->state | BARCOPY_PORT_STOPPED_BIT) !=
+	       (p->view.generation | BARCOPY_PORT_STOPPED_BIT);
+}
+
+BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_poster_t *p, unsigned long long i,
+				      unsigned long long retired)
+{
+	return (long long)(i - retired - p->view.lines) < 0;
+}
+
+BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long long i,
+				       const unsigned *data, unsigned head)
+{
+	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines), k;
+	unsigned place = ((unsigned)i << shift) + (1 << 16); /* as barcopy_warp_place() */
+
+	for (k = 0; k < 4; k++)
+		barcopy_warp_words(1, p->view.ring + ((place & 0xffff) >> shift) * 64 + k * 16,
+				   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data + 3 * k);
+}
+
+/*
+ * Writes line i, this thread's, as soon as there is room: after a stop, too, so that no line is left
+ * out. The first test is of what was read before the ticket: nothing waits for the look beside it,
+ * which shows a stop to the next post. Returns the post's number; 0: the CPU has aborted.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigned long long i,
+						    const unsigned *data, unsigned head)
+{
+	unsigned long long retired = p->retired;
+
+	barcopy_port_look(p, 0);
+	if (barcopy_port_fits(p, i, retired)) {
+		barcopy_port_line(p, i, data, head);
+		return i + 1;
+	}
+	for (;;) {
+		if (barcopy_port_fits(p, i, p->retired)) { /* in the loop: no lane waits for others */
+			barcopy_port_line(p, i, data, head);
+			return i + 1;
+		}
+		if (barcopy_port_aborted(p))
+			return 0;
+		barcopy_warp_pause();
+		barcopy_port_look(p, 0);
+	}
+}
+
+BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_poster_t *p)
+{
+	return barcopy_warp_add(p->view.control + BARCOPY_PORT_TICKET_AT, 1);
+}
+
+/**
+ * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever the
+ * size. Returns the post's number; 0: the port was stopped, as this thread's last look showed, or
+ * has ended, or another size. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
+ * stored before, and what others stored before a barrier.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
+						     unsigned size, unsigned flags)
+{
+	if (p->state != p->view.generation || size - 1 >= BARCOPY_QUEUE_LINE)
+		return 0;
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence(); /* before the ticket: who holds one delays all behind it */
+	return barcopy_port_put(p, barcopy_port_ticket(p), data, size);
+}
+
+/* Between two looks of a wait. 0: the CPU has aborted, or `limit` ns have passed since *start. */
+BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *looks,
+					  unsigned long long *start, unsigned long long limit)
+{
+	if (++*looks % 16)
+		return 1;
+	barcopy_port_look(p, 0);
+	if (barcopy_port_aborted(p))
+		return 0;
+	if (limit == BARCOPY_PORT_NO_LIMIT)
+		return 1;
+	if (!*start)
+		*start = barcopy_warp_now();
+	return barcopy_warp_now() - *start < limit;
+}
+
+/** 1: the CPU has retired this post, and all before it. BARCOPY_WARP_ORDERED: the thread then sees
+ *  what the CPU copied before that. */
+BARCOPY_WARP_FN int barcopy_port_taken(barcopy_poster_t *p, unsigned long long post, unsigned flags)
+{
+	if ((long long)(p->retired - post) < 0 || flags & BARCOPY_WARP_ORDERED)
+		barcopy_port_look(p, flags & BARCOPY_WARP_ORDERED);
+	return (long long)(p->retired - post) >= 0;
+}
+
+/** Waits for that, `limit` ns or BARCOPY_PORT_NO_LIMIT. 1; 0: the limit, or the CPU has aborted. */
+BARCOPY_WARP_FN int barcopy_port_wait(barcopy_poster_t *p, unsigned long long post,
+				      unsigned long long limit, unsigned flags)
+{
+	unsigned long long start = 0;
+	unsigned looks = 0;
+
+	while (!barcopy_port_taken(p, post, 0))
+		if (!barcopy_port_patience(p, &looks, &start, limit))
+			return 0;
+	/* Here: in the loop it would empty L1 at each look. */
+	return !(flags & BARCOPY_WARP_ORDERED) || barcopy_port_taken(p, post, flags);
+}
+
+/* A call is a post that names a slot in GPU memory, where the CPU stores the answer. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_poster_t *p)
+{
+	return p->view.control + BARCOPY_PORT_CONTROL +
+	       (p->slot & (p->view.lines - 1)) * (0ull + BARCOPY_PORT_SLOT);
+}
+
+/*
+ * What `claim`, the slot's word before this thread set its lowest bit, means: the number of this
+ * thread's call on the slot; 0: another call has it. One that was dropped has it until its answer
+ * has come.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_claim(const barcopy_poster_t *p,
+						      unsigned long long claim)
+{
+	unsigned long long word[2], to = (claim & ~BARCOPY_PORT_DROPPED_BIT) + 2;
+
+	if (!(claim & 1))
+		return claim + 1;
+	if (!(claim & BARCOPY_PORT_DROPPED_BIT))
+		return 0;
+	barcopy_warp_load(barcopy_port_slot(p), 0, word);
+	if (word[0] >> BARCOPY_PORT_REPLY_BITS != (claim & 0xff) ||
+	    barcopy_warp_claim(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, claim, to) != claim)
+		return 0;
+	return to;
+}
+
+/**
+ * The first half of a call: posts a message of 4 to 48 bytes whose first 4 this call writes into
+ * `data`. Takes a free slot, of which there are as many as lines; waits while there is none. Returns
+ * the post's number; 0 as barcopy_port_post(), and while this thread has an open call.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data, unsigned size,
+						    unsigned flags)
+{
+	unsigned long long claim, start = 0, i;
+	unsigned looks = 0;
+
+	if (p->call || p->state != p->view.generation || size - 4 > BARCOPY_QUEUE_LINE - 4)
+		return 0;
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
+	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
+	i = barcopy_port_ticket(p); /* beside that */
+	claim = barcopy_port_claim(p, claim);
+	if (!claim) { /* this line must not wait for a slot: the answers that free one may be behind */
+		if (!barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL))
+			return 0;
+		do {
+			barcopy_warp_pause();
+			if (!barcopy_port_patience(p, &looks, &start, BARCOPY_PORT_NO_LIMIT))
+				return 0;
+			p->slot++;
+			claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
+			claim = barcopy_port_claim(p, claim);
+		} while (!claim);
+		i = barcopy_port_ticket(p);
+	}
+	p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
+	data[0] = p->call;
+	i = barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size);
+	if (!i)
+		p->call = 0;
+	return i;
+}
+
+/** The other half: waits for the answer to the open call, 56 bits. 1; 0: none is open, or `limit` ns
+ *  have passed (it stays open), or the CPU has aborted. Flags as barcopy_port_taken(). */
+BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *reply,
+				       unsigned long long limit, unsigned flags)
+{
+	unsigned long long at = barcopy_port_slot(p), word[2], start = 0;
+	unsigned looks = 0;
+
+	if (!p->call)
+		return 0;
+	for (;;) {
+		barcopy_warp_load(at, 0, word);
+		if (word[0] >> BARCOPY_PORT_REPLY_BITS == (p->call & 0xff))
+			break;
+		if (!barcopy_port_patience(p, &looks, &start, limit))
+			return 0;
+	}
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_load(at, 1, word);
+	*reply = word[0] & ((1ull << BARCOPY_PORT_REPLY_BITS) - 1);
+	barcopy_warp_add(at + BARCOPY_PORT_CLAIM_AT, 1);
+	p->call = 0;
+	return 1;
+}
+
+/** Gives the open call up: its slot is free again when the answer has come. A thread that ends, or
+ *  forgets its call, without this and without the answer leaves the slot taken for ever. */
+BARCOPY_WARP_FN void barcopy_port_drop(barcopy_poster_t *p)
+{
+	if (p->call)
+		barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT,
+				BARCOPY_PORT_DROPPED_BIT);
+	p->call = 0;
+}
+
+/** A whole call. 1; 0: as the two halves, and no call stays open. */
+BARCOPY_WARP_FN int barcopy_port_call(barcopy_poster_t *p, unsigned *data, unsigned size,
+				      unsigned long long *reply, unsigned long long limit,
+				      unsigned flags)
+{
+	if (barcopy_port_ask(p, data, size, flags) && barcopy_port_reply(p, reply, limit, flags))
+		return 1;
+	barcopy_port_drop(p);
+	return 0;
 }
 
 #endif

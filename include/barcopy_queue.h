@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * @file barcopy_queue.h
- * Messages between the CPU and a kernel that is running: requests to the kernel, replies from it;
- * or, on a queue of posts, messages and calls to the CPU from any threads and warps of a grid.
+ * Messages between the CPU and kernels that are running. A queue: requests to one warp, replies from
+ * it. A port: posts and calls to the CPU from any threads of any kernels of a GPU.
  * The kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice and
  * why it is correct.
  *
@@ -47,7 +47,7 @@ typedef struct barcopy_queue_view {
 } barcopy_queue_view_t;
 
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
-#define BARCOPY_QUEUE_VERSION       1u
+#define BARCOPY_QUEUE_VERSION       2u
 #define BARCOPY_QUEUE_CREDIT_AT     0   /* control: reply lines that the CPU has read */
 #define BARCOPY_QUEUE_ABORT_AT      8   /* control: 1 if the kernel shall wait for no room */
 #define BARCOPY_QUEUE_GENERATION_AT 16  /* control: the view's generation; 0: the queue has ended */
@@ -73,6 +73,29 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_SLOT          16 /* of posts: bytes of a call's slot, where requests are */
 #define BARCOPY_QUEUE_STOPPED_BIT   (1ull << 63) /* of posts, in the credit word */
 #define BARCOPY_QUEUE_ABORTED_BIT   (1ull << 62)
+
+/**
+ * What a kernel needs to use a port; passed by value, the same to all kernels. Device addresses.
+ * Only barcopy_queue.cuh uses the fields.
+ */
+typedef struct barcopy_port_view {
+	unsigned long long ring;       /**< lines in host memory */
+	unsigned long long control;    /**< words in GPU memory; the slots of calls follow them */
+	unsigned long long generation; /**< the state word of a port that was not stopped */
+	unsigned int lines;	       /**< a power of two; as many slots */
+	unsigned int reserved;
+} barcopy_port_view_t;
+
+#define BARCOPY_PORT_RETIRED_AT  0   /* control: posts that the CPU has retired, all up to this one */
+#define BARCOPY_PORT_STATE_AT    8   /* control: the generation, and the two bits below */
+#define BARCOPY_PORT_TICKET_AT   128 /* control: posts that were begun */
+#define BARCOPY_PORT_CONTROL     256 /* size of the control block in bytes */
+#define BARCOPY_PORT_SLOT        64  /* size of a slot, which begins with the answer */
+#define BARCOPY_PORT_CLAIM_AT    32  /* slot: odd while it is taken; grows with each call */
+#define BARCOPY_PORT_DROPPED_BIT (1ull << 63) /* claim: nobody waits for the answer */
+#define BARCOPY_PORT_STOPPED_BIT 1u /* state: no post begins */
+#define BARCOPY_PORT_ABORTED_BIT 2u /* state: and none waits */
+#define BARCOPY_PORT_REPLY_BITS  56 /* of an answer; the other 8 name the call */
 
 #ifndef __CUDACC_RTC__
 
@@ -108,8 +131,8 @@ typedef enum barcopy_queue_flags {
 	/** stop: a kernel that waits for room for a reply does not go on waiting; nor does a
 	 *  producer that waits for an answer. */
 	BARCOPY_QUEUE_ABORT = 4,
-	/** create, in the options: a queue of posts. Its messages are those of barcopy_port_post()
-	 *  and barcopy_port_call(); nothing is sent on it. */
+	/** create, in the options: a queue of posts. Its messages are those of barcopy_posts_post()
+	 *  and barcopy_posts_call(); nothing is sent on it. */
 	BARCOPY_QUEUE_POSTS = 8
 } barcopy_queue_flags_t;
 
@@ -270,6 +293,122 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  *         now); EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
+
+/* ---- ports ----------------------------------------------------------------------------------- */
+
+/** A port: opaque; barcopy_port_destroy() or gdr_close() of its context ends it. */
+struct barcopy_port;
+typedef struct barcopy_port *barcopy_port_t;
+
+/** Flags of ports; the calls that take one stand before it. */
+typedef enum barcopy_port_flags {
+	/** create, in the options: barcopy_port_retire() retires posts. Without it the next receive
+	 *  retires what the last one gave. */
+	BARCOPY_PORT_MANUAL = 1,
+	/** stop: nor does a kernel wait for room, for its post to be taken, or for an answer. */
+	BARCOPY_PORT_ABORT = 2
+} barcopy_port_flags_t;
+
+/**
+ * Options of barcopy_port_create(). A receive that finds nothing polls; once nothing has come for
+ * spin_ns it calls sched_yield() between polls; yield_ns later it sleeps for sleep_ns between them.
+ * How long a sleep of a few microseconds takes is the timer slack's affair: prctl(PR_SET_TIMERSLACK).
+ */
+typedef struct barcopy_port_options {
+	size_t struct_size; /**< sizeof(barcopy_port_options_t) */
+	uint32_t lines;	    /**< of the ring: a power of two, 16 to 65536; 0: 1024 */
+	uint32_t flags;	    /**< 0 or BARCOPY_PORT_MANUAL */
+	uint64_t spin_ns;   /**< 0: it polls without end */
+	uint64_t yield_ns;
+	uint64_t sleep_ns; /**< 0: it yields without end */
+} barcopy_port_options_t;
+
+/** A post. */
+typedef struct barcopy_port_message {
+	uint64_t post;	  /**< its number: 1, 2 and so on; a number that is left out was no post */
+	uint32_t size;	  /**< bytes, 1 to 48; 0: the kernel wrote another size */
+	uint32_t call;	  /**< 0; or the name of a call: the first 4 bytes are not the caller's */
+	uint64_t data[6]; /**< bytes behind `size` are undefined */
+} barcopy_port_message_t;
+
+/**
+ * Creates a port for the kernels of one GPU, in the device's primary context. Initialises CUDA if
+ * necessary.
+ * @param options  NULL: the defaults
+ * @return as barcopy_queue_create()
+ */
+int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *options,
+			barcopy_port_t *port);
+
+/**
+ * Gets the parameter of kernels: any number of kernels, streams and graphs at once. A kernel that
+ * opens it after barcopy_port_end(), or after destroy and before the process's last gdr_close(), is
+ * refused.
+ * @return 0; EINVAL (port, NULL); EACCES.
+ */
+int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
+
+/**
+ * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If the kernel posted
+ * it with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
+ * after barcopy_queue_receive(). One thread at a time.
+ * @param count       set to the number of posts received
+ * @param timeout_ns  0: do not wait; UINT64_MAX: no limit. A wait asks CUDA in every 100 ms whether
+ *                    its context still works.
+ * @return 0; ETIMEDOUT; EPIPE (barcopy_port_end() was called and all posts are received, or the
+ *         context has ended); EINVAL (port, NULL, n is 0); EACCES.
+ */
+int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, uint32_t n,
+			 uint32_t *count, uint64_t timeout_ns);
+
+/**
+ * Retires the posts with numbers `post` to post + n - 1 of a port of BARCOPY_PORT_MANUAL, in any
+ * order: their lines may be written again, and kernels see them as taken, once all before them are
+ * retired, too. A kernel that waits with BARCOPY_WARP_ORDERED then sees what the calling thread has
+ * copied into a mapping of the same GPU before. Any thread. A number that was no post counts as
+ * retired.
+ * @return 0; EINVAL (port, not manual, one that was not received or is retired: nothing is done);
+ *         EACCES.
+ */
+int barcopy_port_retire(barcopy_port_t port, uint64_t post, uint32_t n);
+
+/**
+ * Answers calls, in any order, before or after they are retired; costs one push for all. A caller
+ * that waits with BARCOPY_WARP_ORDERED sees what the calling thread has copied before into a mapping
+ * of the same GPU. Any thread; each call once.
+ * @param calls    `count` names
+ * @param answers  their answers, 56 bits each
+ * @return 0; EINVAL (port, NULL, one that is no open call, an answer of more than 56 bits: nothing
+ *         was answered); EACCES.
+ */
+int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64_t *answers,
+			uint32_t count);
+
+/**
+ * Tells kernels to post nothing more. A post that sees it returns 0; each thread may make one whose
+ * number is not 0, and all of these are received if the caller goes on receiving until the kernels
+ * have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any more, and posts that had no
+ * room are lost. Any thread; a second call may add the flag.
+ * @return 0; EINVAL (port, flags); EACCES.
+ */
+int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
+
+/**
+ * Says that no kernel posts any more: receive gives what is left, then EPIPE. A kernel that opens the
+ * view later is refused. Takes no lock and makes no call of CUDA: a host function of the kernels'
+ * stream may call it (cudaLaunchHostFunc()). CUDA calls none after an error; receive then ends by
+ * its questions to CUDA. Any thread.
+ * @return 0; EINVAL (port); EACCES.
+ */
+int barcopy_port_end(barcopy_port_t port);
+
+/**
+ * Ends a port at once. No other thread may be in a call on it, and no kernel that has its view may
+ * run or be pending, as for cudaFree(). gdr_close() of a context with ports aborts them and keeps
+ * their memory for as long as the process lives.
+ * @return 0; EINVAL (port); EACCES.
+ */
+int barcopy_port_destroy(barcopy_port_t port);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -118,6 +118,57 @@ void sim_queue_posts(const struct sim_launch *launch)
 		pthread_join(thread[--n], NULL);
 }
 
+/* The parameters of a grid of ports, whose threads post from several threads of the stand-in. */
+struct port_args {
+	barcopy_port_view_t view;
+	unsigned int first, producers, count, how, block;
+	unsigned long long *sum;
+};
+
+static void port_lane(void *arg)
+{
+	const struct port_args *a = arg;
+
+	gdrcopy_port_posts(a->view, a->first, a->producers, a->count, a->how, a->sum);
+}
+
+static void *port_warp(void *arg)
+{
+	blockIdx.x = ((const struct port_args *)arg)->block;
+	sim_warp_run(port_lane, arg);
+	return NULL;
+}
+
+void sim_port_posts(const struct sim_launch *launch)
+{
+	enum { WARPS = 8 };
+	struct port_args a[WARPS];
+	pthread_t thread[WARPS];
+	unsigned int n = 0;
+	uint64_t sum;
+
+	memcpy(&a->view, launch->param[0], sizeof(a->view));
+	memcpy(&a->first, launch->param[1], sizeof(a->first));
+	memcpy(&a->producers, launch->param[2], sizeof(a->producers));
+	memcpy(&a->count, launch->param[3], sizeof(a->count));
+	memcpy(&a->how, launch->param[4], sizeof(a->how));
+	memcpy(&sum, launch->param[5], sizeof(sum));
+	a->sum = (unsigned long long *)(uintptr_t)reach(sum, 16);
+	a->view.ring = reach(a->view.ring, a->view.lines * 64);
+	a->view.control = reach(a->view.control,
+				BARCOPY_PORT_CONTROL + a->view.lines * BARCOPY_PORT_SLOT);
+	if (!a->sum || !a->view.ring || !a->view.control)
+		return;
+	for (; n < launch->grid[0] && n < WARPS; n++) {
+		a[n] = a[0];
+		a[n].block = n;
+		if (pthread_create(&thread[n], NULL, port_warp, &a[n]))
+			break;
+	}
+	while (n)
+		pthread_join(thread[--n], NULL);
+}
+
 void sim_queue_slots(const struct sim_launch *launch)
 {
 	struct args a;

@@ -184,6 +184,22 @@ uint64_t sim_warp_add(uint64_t addr, uint64_t n)
 	return before;
 }
 
+uint64_t sim_warp_or(uint64_t addr, uint64_t bits)
+{
+	uint64_t before = __atomic_fetch_or((uint64_t *)(uintptr_t)addr, bits, __ATOMIC_SEQ_CST);
+
+	sim_warp_pause();
+	return before;
+}
+
+uint64_t sim_warp_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 void sim_warp_pause(void)
 {
 	warp->threads = true;

@@ -34,6 +34,8 @@ unsigned int sim_warp_grid(void);
 
 /* For lanes that are threads of their own, which may stop anywhere for any time. */
 uint64_t sim_warp_add(uint64_t addr, uint64_t n);
+uint64_t sim_warp_or(uint64_t addr, uint64_t bits);
+uint64_t sim_warp_now(void);
 void sim_warp_pause(void);
 
 static inline unsigned int sim_warp_ballot(int yes)
@@ -57,6 +59,9 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define barcopy_warp_fence_sc()	      __sync_synchronize()
 #define barcopy_warp_claim(addr, from, to) sim_warp_claim(addr, from, to)
 #define barcopy_warp_add(addr, n)     sim_warp_add(addr, n)
+#define barcopy_warp_or(addr, bits)   sim_warp_or(addr, bits)
+#define barcopy_warp_now()	      sim_warp_now()
+#define barcopy_warp_hint()	      sim_warp_lane()
 #define barcopy_warp_grid()	      sim_warp_grid()
 #define barcopy_warp_pause()	      sim_warp_pause()
 

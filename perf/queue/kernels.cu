@@ -104,37 +104,74 @@ KERNEL gdrcopy_queue_posts(barcopy_queue_view_t view, unsigned producers, unsign
 	unsigned lane = barcopy_warp_lane(), who = blockIdx.x * 32 + lane, data[12], n, i, open;
 	unsigned flags = how & 1 ? BARCOPY_WARP_ORDERED : 0;
 	unsigned long long answer, bad = 0;
-	barcopy_port_t p;
+	barcopy_posts_t p;
 
 	if (how & 4) {
-		open = (unsigned)barcopy_port_begin_warp(&p, view, producers);
+		open = (unsigned)barcopy_posts_begin_warp(&p, view, producers);
 		for (n = 1; n <= count && open; n += i) {
 			i = count - n + 1 < 8 ? count - n + 1 : 8;
 			data[0] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3);
 			data[1] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 1);
 			data[2] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 2);
-			open = (unsigned)barcopy_port_post_warp(&p, i, data,
+			open = (unsigned)barcopy_posts_post_warp(&p, i, data,
 							       16 + (blockIdx.x + n + lane / 4) % 33, flags);
 		}
-		barcopy_port_end_warp(&p);
+		barcopy_posts_end_warp(&p);
 		return;
 	}
 	if (who >= producers)
 		return;
-	open = (unsigned)barcopy_port_begin(&p, view, producers);
+	open = (unsigned)barcopy_posts_begin(&p, view, producers);
 	for (n = 1; n <= count && open; n++) {
 		for (i = 0; i < 12; i++)
 			data[i] = post_word(who, n, i);
 		if (!(how & 2)) {
-			open = (unsigned)barcopy_port_post(&p, data, 16 + (who + n) % 33, flags);
+			open = (unsigned)barcopy_posts_post(&p, data, 16 + (who + n) % 33, flags);
 			continue;
 		}
-		open = barcopy_port_call(&p, who, data, 48, flags) && barcopy_port_wait(&p, &answer, flags);
+		open = barcopy_posts_call(&p, who, data, 48, flags) && barcopy_posts_wait(&p, &answer, flags);
 		bad += open && answer != (((unsigned long long)data[5] << 16) ^ n);
 	}
-	barcopy_port_end(&p);
+	barcopy_posts_end(&p);
 	if (bad)
 		barcopy_warp_store(1, (unsigned long long)wrong, bad, 0);
+}
+
+/*
+ * `producers` threads, in blocks of 32, numbered from `first` on, post `count` messages each, of 16 to
+ * 48 bytes. Bit 0 of `how`: ordered. Bit 1: they are calls, whose answer is the fifth word * 65536 ^
+ * the third. Bit 2: each waits until its post is taken. Adds to sum[0] the answers that are wrong, to
+ * sum[1] the posts that were accepted.
+ */
+KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned producers, unsigned count,
+			  unsigned how, unsigned long long *sum)
+{
+	unsigned who = blockIdx.x * 32 + barcopy_warp_lane(), data[12], n, i, open = 1;
+	unsigned flags = how & 1 ? BARCOPY_WARP_ORDERED : 0;
+	unsigned long long reply, post, bad = 0, made = 0;
+	barcopy_poster_t p;
+
+	if (who >= producers)
+		return;
+	who += first;
+	barcopy_port_open(&p, view);
+	for (n = 1; n <= count && open; n++) {
+		for (i = 0; i < 12; i++)
+			data[i] = post_word(who, n, i);
+		if (how & 2) {
+			post = barcopy_port_ask(&p, data, 48, flags);
+			made += post != 0;
+			open = post && barcopy_port_reply(&p, &reply, BARCOPY_PORT_NO_LIMIT, flags);
+			bad += open && reply != (((unsigned long long)data[5] << 16) ^ n);
+		} else {
+			post = barcopy_port_post(&p, data, 16 + (who + n) % 33, flags);
+			made += post != 0;
+			open = post && (!(how & 4) ||
+					barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, flags));
+		}
+	}
+	barcopy_warp_add((unsigned long long)sum, bad);
+	barcopy_warp_add((unsigned long long)sum + 8, made);
 }
 
 /*

@@ -32,7 +32,8 @@ enum {
 	FIRST_CACHE_STATS = 72,
 	FIRST_STATS = 152,
 	FIRST_QUEUE_OPTIONS = 16,
-	FIRST_QUEUE_STATE = 24
+	FIRST_QUEUE_STATE = 24,
+	FIRST_PORT_OPTIONS = 40
 };
 
 _Static_assert(sizeof(barcopy_copy_options_t) >= FIRST_COPY_OPTIONS &&

@@ -498,7 +498,7 @@ int gdri_queue_answer(const struct gdri_queue *q, const uint64_t *calls, const u
 		return gdri_fail(EINVAL, "%u is no open call, or its answer has over 48 bits", i);
 	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
 	for (i = 0; i < count; i++) {
-		uint64_t slot = (uint32_t)calls[i]; /* barcopy_port_slot() */
+		uint64_t slot = (uint32_t)calls[i]; /* barcopy_posts_slot() */
 		char *to = line_at(q, q->requests, slot) + (slot >> q->shift) * BARCOPY_QUEUE_SLOT;
 		uint64_t word = calls[i] >> 32 << 48 | answers[i];
 

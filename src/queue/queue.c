@@ -24,20 +24,54 @@ static void set_generation(const struct gdri_queue *q, uint64_t generation)
 	gdri_put64(q->plan, q->control + BARCOPY_QUEUE_GENERATION_AT, generation);
 }
 
-/* Zeroes the rings: no lap is 0. The zeroes are in GPU memory before this returns. */
-static int map_device(struct gdri_queue *q, int device)
+int gdri_queue_map(struct gdri_ctx *ctx, int device, size_t size, barcopy_mem_t *mem,
+		   const struct gdri_copy_plan **plan)
 {
 	static const char zeroes[4096];
-	size_t size = BARCOPY_QUEUE_CONTROL + q->lines * GDRI_LINE;
 	struct gdri_window w;
-	int rc = gdri_mem_alloc(q->ctx, device, size, GDRI_MEM_STAYS, &q->mem, NULL);
+	int rc = gdri_mem_alloc(ctx, device, size, GDRI_MEM_STAYS, mem, NULL);
 
 	if (rc)
 		return rc;
-	rc = gdri_handle_window(q->mem.handle, GDRI_WRITES, &w);
+	rc = gdri_handle_window(mem->handle, GDRI_WRITES, &w);
 	if (rc)
 		return rc;
-	q->plan = w.plan;
+	*plan = w.plan;
+	for (size_t at = 0; at < size; at += sizeof(zeroes))
+		gdri_copy_to(w.plan, (char *)mem->cpu_ptr + at, zeroes,
+			     size - at < sizeof(zeroes) ? size - at : sizeof(zeroes));
+	gdri_flush_word(w.plan, mem->cpu_ptr);
+	return 0;
+}
+
+void gdri_queue_unmap(struct gdri_ctx *ctx, const barcopy_mem_t *mem)
+{
+	struct gdri_handle *handle;
+
+	if (mem->cpu_ptr && !gdri_handle_lock(ctx, mem->handle, &handle))
+		gdri_handle_release_locked(handle);
+}
+
+void gdri_queue_abandon(struct gdri_ctx *ctx, const barcopy_mem_t *mem)
+{
+	struct gdri_handle *handle;
+
+	if (gdri_handle_lock(ctx, mem->handle, &handle))
+		return;
+	pthread_mutex_lock(&ctx->lock);
+	LIST_REMOVE(handle, link);
+	pthread_mutex_unlock(&ctx->lock);
+	gdri_slot_retire(&handle->slot);
+	pthread_mutex_unlock(&handle->lock);
+}
+
+static int map_device(struct gdri_queue *q, int device)
+{
+	int rc = gdri_queue_map(q->ctx, device, BARCOPY_QUEUE_CONTROL + q->lines * GDRI_LINE, &q->mem,
+				&q->plan);
+
+	if (rc)
+		return rc;
 	q->control = q->mem.cpu_ptr;
 	q->requests = q->control + BARCOPY_QUEUE_CONTROL;
 	q->direct =
@@ -46,19 +80,7 @@ static int map_device(struct gdri_queue *q, int device)
 	q->direct = false; /* the sanitizer does not see MOVDIR64B */
 #endif
 	q->push = !q->direct;
-	for (size_t at = 0; at < size; at += sizeof(zeroes))
-		gdri_copy_to(q->plan, q->control + at, zeroes,
-			     size - at < sizeof(zeroes) ? size - at : sizeof(zeroes));
-	gdri_flush_word(q->plan, q->control);
 	return 0;
-}
-
-static void free_device(struct gdri_queue *q)
-{
-	struct gdri_handle *handle;
-
-	if (q->mem.cpu_ptr && !gdri_handle_lock(q->ctx, q->mem.handle, &handle))
-		gdri_handle_release_locked(handle);
 }
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
@@ -96,7 +118,7 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_opti
 		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE,
 					  &q->pages);
 	if (rc) {
-		free_device(q);
+		gdri_queue_unmap(ctx, &q->mem);
 		free(q->posts);
 		gdri_slots_free(&gdri_queues, &q->slot);
 		return rc;
@@ -212,7 +234,7 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 				 q->stopped ? ": it was told to stop and has not ended"
 					    : ": barcopy_queue_stop() tells it to stop");
 	retire(q);
-	free_device(q);
+	gdri_queue_unmap(q->ctx, &q->mem);
 	gdri_cuda_give_pages(q->pages);
 	free(q->posts);
 	gdri_slots_free(&gdri_queues, &q->slot);
@@ -222,17 +244,9 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 /* Leaks both blocks: to free what a kernel uses would wait for the kernel or break it. */
 static void abandon(struct gdri_queue *q)
 {
-	struct gdri_handle *handle;
-
 	gdri_log(GDRI_LOG_ERROR, "the memory of a queue stays allocated: %s", gdri_error_text());
 	retire(q);
-	if (gdri_handle_lock(q->ctx, q->mem.handle, &handle))
-		return;
-	pthread_mutex_lock(&q->ctx->lock);
-	LIST_REMOVE(handle, link);
-	pthread_mutex_unlock(&q->ctx->lock);
-	gdri_slot_retire(&handle->slot);
-	pthread_mutex_unlock(&handle->lock);
+	gdri_queue_abandon(q->ctx, &q->mem);
 }
 
 void gdri_queues_end(struct gdri_ctx *ctx)

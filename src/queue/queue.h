@@ -91,6 +91,16 @@ struct gdri_queue {
 
 extern struct gdri_slots gdri_queues;
 
+/*
+ * GPU memory for a queue or a port: all of it is zero when this returns (no lap is 0), unless it fails.
+ * Either way unmap frees what mem names. abandon takes it from the context and leaves it allocated:
+ * to free what a kernel uses would wait for the kernel or break it.
+ */
+int gdri_queue_map(struct gdri_ctx *ctx, int device, size_t size, barcopy_mem_t *mem,
+		   const struct gdri_copy_plan **plan);
+void gdri_queue_unmap(struct gdri_ctx *ctx, const barcopy_mem_t *mem);
+void gdri_queue_abandon(struct gdri_ctx *ctx, const barcopy_mem_t *mem);
+
 /* All int functions below return 0, or -errno after setting the error's text. */
 
 /* See barcopy_queue_create(); the options have been checked. */

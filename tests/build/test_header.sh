@@ -118,6 +118,8 @@ cat >"$tmp/cuda.h" <<'PRELUDE'
 #define __popc __builtin_popcount
 struct block { unsigned x; };
 #define blockIdx ((struct block){ (unsigned)__nvvm_read_ptx_sreg_ctaid_x() })
+#define blockDim ((struct block){ (unsigned)__nvvm_read_ptx_sreg_ntid_x() })
+#define threadIdx ((struct block){ (unsigned)__nvvm_read_ptx_sreg_tid_x() })
 PRELUDE
 clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -Wno-unknown-cuda-version -Wall -Wextra \
 	-Werror -Xclang -target-feature -Xclang +ptx64 -O2 -S -o "$tmp/queue.ptx" -Iinclude -include "$tmp/cuda.h" \

@@ -25,9 +25,9 @@ ok "exported symbols are the headers' functions"
 nm -D --defined-only --with-symbol-versions "$lib" >"$tmp/versions"
 ! grep -q ' gdr_.*@' "$tmp/versions"
 ok "the kept interface's symbols have no version"
-! grep ' barcopy_' "$tmp/versions" | grep -vE ' barcopy_queue_.*@@BARCOPY_QUEUE_1$|@@BARCOPY_1$'
-! grep ' barcopy_queue_' "$tmp/versions" | grep '@@BARCOPY_1$'
-ok "barcopy's own are of BARCOPY_1, queues of BARCOPY_QUEUE_1"
+! grep ' barcopy_' "$tmp/versions" | grep -vE ' barcopy_(queue|port)_.*@@BARCOPY_QUEUE_2$|@@BARCOPY_1$'
+! grep -E ' barcopy_(queue|port)_' "$tmp/versions" | grep '@@BARCOPY_1$'
+ok "barcopy's own are of BARCOPY_1, queues and ports of BARCOPY_QUEUE_2"
 ! gcc -E -P -x c -Iinclude include/gdrapi.h | grep -i barcopy
 ok "gdrapi.h is the kept interface alone"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The queue's own code, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word has a
+ * The code of queues and ports, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word has a
  * history, and a load gives any value that is not older than what its agent knows. Agents are
  * coroutines that run in random order: the lanes of a warp, further threads of its grid and of a
  * rival, and two threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +53,9 @@ static bool ask_cuda(void);
 #define gdri_relax()		     yield()
 #define gdri_now_ns()		     explored_time()
 #define gdri_cuda_context_works(c)   ((void)(c), ask_cuda())
-#include "queue/queue.h"
+#define sched_yield()		     yield()
+#define nanosleep(t, left)	     ((void)(t), yield())
+#include "queue/port.h"
 #define gdri_queue_find(name)	   ((struct gdri_queue *)(void *)(name))
 #define pthread_mutex_lock(gate)   gate_lock(gate)
 #define pthread_mutex_unlock(gate) gate_unlock(gate)
@@ -171,6 +174,8 @@ static struct {
 	const char *wrong;
 	struct gdri_queue q[QUEUES];
 	unsigned int laps[QUEUES][LINES * 8];
+	const uint64_t *freed[QUEUES]; /* lines of the ring that were read, or retired */
+	uint64_t base; /* lines before this run */
 	bool destroyed[QUEUES];
 	bool killed;
 	unsigned int kill_at, stores;
@@ -503,6 +508,7 @@ static void gate_unlock(pthread_mutex_t *gate)
 #define atomic_store_explicit(p, v, order) (KNOW(order, true), *(p) = (v))
 
 #include "queue/messages.c"
+#include "queue/port.c"
 #include "queue/queue.c"
 
 /* ---- the GPU's side ------------------------------------------------------ */
@@ -576,6 +582,8 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_fence()	warp_fence(__LINE__, false)
 #define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
 #define barcopy_warp_pause()	yield()
+#define barcopy_warp_now()	explored_time()
+#define barcopy_warp_hint()	below(LINES)
 #define barcopy_warp_grid()            \
 	(m.fault == ONE_GRID ? 1       \
 	 : m.late[m.me]	     ? 1 << 20 \
@@ -619,11 +627,11 @@ static void check_word(uintptr_t addr, uint64_t value)
 {
 	int q = queue_of(addr);
 	unsigned int word = word_of(addr) - REPLIES, lap = m.laps[q][word]++;
-	uint64_t line = word / 8 + (uint64_t)lap * m.lines;
+	uint64_t line = m.base + word / 8 + (uint64_t)lap * m.lines;
 
-	if ((value >> BARCOPY_QUEUE_DATA_BITS & m.lap_mask) != ((lap + 1) & m.lap_mask))
+	if (((value >> BARCOPY_QUEUE_DATA_BITS) - line / m.lines - 1) & m.lap_mask)
 		wrong("a line is skipped or written twice");
-	if (lap && m.q[q].received < line - m.lines + 1)
+	if (lap && *m.freed[q] < line - m.lines + 1)
 		wrong("a line is written that was not read");
 	if (m.kill_at && ++m.stores == m.kill_at) { /* the context ends: all its threads at once */
 		m.killed = true;
@@ -694,6 +702,15 @@ static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned lon
 		m.until[m.me] = m.steps + below(3000);
 	yield();
 	return m.fault == EARLY_END && n > 1 ? (uint64_t)THREADS << 32 : value;
+}
+
+static unsigned long long barcopy_warp_or(unsigned long long addr, unsigned long long bits)
+{
+	uint64_t value = newest(addr);
+
+	replace(addr, value | bits);
+	yield();
+	return value;
 }
 
 static unsigned long long barcopy_warp_claim(unsigned long long addr, unsigned long long from,
@@ -769,6 +786,7 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 					      .view = view,
 					      .lines = lines,
 					      .shift = (uint32_t)__builtin_ctz(lines) };
+		m.freed[q] = &m.q[q].received;
 		free(posts[q]);
 		if (kind)
 			ck_assert_int_eq(become_posts(&m.q[q]), 0);

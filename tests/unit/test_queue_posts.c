@@ -92,7 +92,7 @@ static void note_post(int who, int q, int ok, uint64_t n)
 	}
 }
 
-static void finish_call(barcopy_port_t *p, int who, int q)
+static void finish_call(barcopy_posts_t *p, int who, int q)
 {
 	unsigned int flags = below(2) ? BARCOPY_WARP_ORDERED : 0;
 	uint64_t n = run.open_call[who][q];
@@ -101,7 +101,7 @@ static void finish_call(barcopy_port_t *p, int who, int q)
 	if (!n)
 		return;
 	run.open_call[who][q] = 0;
-	if (!barcopy_port_wait(p, &answer, flags)) {
+	if (!barcopy_posts_wait(p, &answer, flags)) {
 		if (!run.aborted)
 			wrong("a call without answer");
 		return;
@@ -113,7 +113,7 @@ static void finish_call(barcopy_port_t *p, int who, int q)
 	run.answered++;
 }
 
-static void one_post(barcopy_port_t *p, int who, int q)
+static void one_post(barcopy_posts_t *p, int who, int q)
 {
 	unsigned int flags = below(2), data[12];
 	bool call = !below(3);
@@ -128,8 +128,8 @@ static void one_post(barcopy_port_t *p, int who, int q)
 		append(addr_of(q, OUT + (unsigned int)m.me), n, m.released[m.me]);
 		maybe();
 	}
-	ok = call ? barcopy_port_call(p, (unsigned int)who, data, 48, flags)
-		  : barcopy_port_post(p, data, 48, flags);
+	ok = call ? barcopy_posts_call(p, (unsigned int)who, data, 48, flags)
+		  : barcopy_posts_post(p, data, 48, flags);
 	note_post(who, q, ok, 1);
 	if (call && ok)
 		run.open_call[who][q] = n;
@@ -159,12 +159,12 @@ static bool is_last(int rival)
 	return last;
 }
 
-/* barcopy_port_begin() must succeed if every earlier grid had ended and none began during the call. */
-static void begin(barcopy_port_t *p, int who, int q, unsigned int n)
+/* barcopy_posts_begin() must succeed if every earlier grid had ended and none began during the call. */
+static void begin(barcopy_posts_t *p, int who, int q, unsigned int n)
 {
 	uint64_t begun = newest(addr_of(q, AT_BEGUN));
 	bool free = newest(addr_of(q, AT_ENDED)) == begun && !(newest(addr_of(q, AT_OWNER)) >> 32);
-	int open = barcopy_port_begin(p, m.q[q].view, n);
+	int open = barcopy_posts_begin(p, m.q[q].view, n);
 
 	note_begin(who, q, open);
 	if (free && run.absent[who][q] && newest(addr_of(q, AT_BEGUN)) == begun)
@@ -176,12 +176,12 @@ static void thread(void)
 	int rival = m.me >= RIVAL, who = m.me - WARP + rival;
 	unsigned int n = !rival ? GRID : run.apart ? 1 : RIVALS;
 	barcopy_queue_view_t earlier = m.q[0].view;
-	barcopy_port_t p[QUEUES];
+	barcopy_posts_t p[QUEUES];
 	bool last = false;
 
 	earlier.generation--;
 	m.late[m.me] = true;
-	if (barcopy_port_begin(&p[0], earlier, GRID))
+	if (barcopy_posts_begin(&p[0], earlier, GRID))
 		wrong("a kernel begins after the queue's end");
 	m.late[m.me] = false;
 	do {
@@ -197,7 +197,7 @@ static void thread(void)
 				finish_call(&p[q], who, q);
 			run.open_call[who][q] = 0;
 			hold(who, q);
-			barcopy_port_end(&p[q]);
+			barcopy_posts_end(&p[q]);
 		}
 		gather(1 + rival, 0, true);
 		if (m.me == RIVAL)
@@ -205,7 +205,7 @@ static void thread(void)
 	} while (!gather(1 + rival, last, true)[0]);
 }
 
-static void warp_post(barcopy_port_t *p, int q, unsigned int n, unsigned int flags)
+static void warp_post(barcopy_posts_t *p, int q, unsigned int n, unsigned int flags)
 {
 	unsigned int lane = (unsigned int)m.me, data[12];
 	uint64_t last;
@@ -219,7 +219,7 @@ static void warp_post(barcopy_port_t *p, int q, unsigned int n, unsigned int fla
 		append(addr_of(q, OUT + lane), last, m.released[m.me]);
 		maybe();
 	}
-	ok = barcopy_port_post_warp(p, n, data + lane % 4 * 3, 48, flags);
+	ok = barcopy_posts_post_warp(p, n, data + lane % 4 * 3, 48, flags);
 	if (!lane)
 		note_post(THREADS, q, ok, n);
 	gather(0, 0, false);
@@ -227,14 +227,14 @@ static void warp_post(barcopy_port_t *p, int q, unsigned int n, unsigned int fla
 
 static void warp(void)
 {
-	barcopy_port_t p[QUEUES];
+	barcopy_posts_t p[QUEUES];
 	unsigned int posts, r;
 	bool last = false;
 	int open;
 
 	do {
 		for (int q = 0; q < QUEUES; q++) {
-			open = barcopy_port_begin_warp(&p[q], m.q[q].view, GRID);
+			open = barcopy_posts_begin_warp(&p[q], m.q[q].view, GRID);
 			if (!m.me)
 				note_begin(THREADS, q, open);
 		}
@@ -246,7 +246,7 @@ static void warp(void)
 		for (int q = 0; q < QUEUES; q++) {
 			if (!m.me)
 				hold(THREADS, q);
-			barcopy_port_end_warp(&p[q]);
+			barcopy_posts_end_warp(&p[q]);
 		}
 		gather(1, 0, true);
 		if (!m.me)

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ports over a relaxed memory. Five threads, each a kernel that is launched again and again, post to
+ * one port, wait until posts are taken, and make calls, some of which they drop. One thread of the CPU
+ * receives, another one retires in any order, answers in batches, and stops. tests/mutants/mutants.txt
+ * has faults of the text that this must see.
+ */
+enum {
+	WARP = 2, /* no two threads of a port are one warp's */
+	THREADS = 3,
+	RIVALS = 0,
+	PRODUCERS = WARP + THREADS,
+	QUEUES = 1,
+	LINES = 8, /* or 2, 4 */
+	IN_WORDS = PRODUCERS
+};
+
+#include "queue_memory.h"
+
+enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8 };
+
+static struct gdri_port port;
+
+/* ---- the programs -------------------------------------------------------- */
+
+struct item {
+	barcopy_port_message_t msg;
+	int who;
+	uint64_t n;
+	bool answered, retired, handled;
+};
+
+static struct {
+	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
+	bool stopping, stopped, aborted, received_all;
+	unsigned int left; /* kernels that have ended for good */
+	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
+	uint64_t open_call[PRODUCERS];
+	bool refused[PRODUCERS];
+	unsigned int late[PRODUCERS];
+	struct item items[8192];
+	uint64_t count, handled, answers, waits, dropped, skipped;
+} run;
+
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+	uint64_t x = a * UINT64_C(0x9e3779b97f4a7c15) ^ b * UINT64_C(0xc2b2ae3d27d4eb4f) ^
+		     c * UINT64_C(0x165667b19e3779f9);
+
+	return (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+static uint64_t answer_to(uint64_t n, int who)
+{
+	return mix(n, (uint64_t)who + 77, 5) >> 8;
+}
+
+enum { ORDERED = 1, A_CALL = 2 };
+
+/* Message n of a producer. The first word of a call is its name. */
+static void fill(unsigned int *data, uint64_t n, int who, unsigned int flags)
+{
+	for (unsigned int i = 0; i < 12; i++)
+		data[i] = (unsigned int)mix(n, (uint64_t)who, i);
+	data[2] = (unsigned int)who | flags << 16;
+	data[3] = (unsigned int)n;
+}
+
+static void note_post(int who, uint64_t post, bool late)
+{
+	if (post && run.refused[who])
+		wrong("accepted after a refusal");
+	if (!post && !run.stopping)
+		wrong("refused without a stop");
+	if (post && late && !m.stale && ++run.late[who] > 1)
+		wrong("a second post behind the stop");
+	if (post) {
+		run.accepted[who]++;
+	} else {
+		run.refused[who] = true;
+		run.sent[who]--;
+	}
+}
+
+/* The CPU has retired this post, and all before it. */
+static void check_taken(uint64_t post, int who, uint64_t n, unsigned int flags)
+{
+	if (!run.handled || run.items[run.handled - 1].msg.post < post)
+		wrong("taken before the CPU has retired it");
+	if (flags && oldest(0, IN + (unsigned int)who) < n)
+		wrong("what the CPU copied before is not seen");
+	run.waits++;
+}
+
+static unsigned long long limit(void)
+{
+	return below(4) ? BARCOPY_PORT_NO_LIMIT : 20000000; /* 200 steps */
+}
+
+/* Waits for the open call, gives it up or leaves it open. */
+static void finish_call(barcopy_poster_t *p, int who, bool must)
+{
+	unsigned int flags = below(2) ? BARCOPY_WARP_ORDERED : 0;
+	unsigned long long most = must ? BARCOPY_PORT_NO_LIMIT : limit(), reply;
+	uint64_t n = run.open_call[who];
+
+	if (!p->call)
+		return;
+	if (!below(4)) {
+		barcopy_port_drop(p);
+		run.dropped++;
+	} else if (barcopy_port_reply(p, &reply, most, flags)) {
+		run.answers++;
+		if (reply != answer_to(n, who))
+			wrong("an answer");
+		if (flags && oldest(0, IN + (unsigned int)who) < n)
+			wrong("what was copied before an answer is not seen");
+	} else if (!run.aborted && most == BARCOPY_PORT_NO_LIMIT) {
+		wrong("a call without answer");
+	}
+}
+
+static void one_post(barcopy_poster_t *p, int who)
+{
+	unsigned int flags = below(2), data[12], how = below(5);
+	bool call = how < 2, late;
+	unsigned long long most;
+	uint64_t n, post;
+
+	if (call)
+		finish_call(p, who, true);
+	if (call && p->call)
+		return; /* aborted */
+	late = run.stopped;
+	n = ++run.sent[who];
+	fill(data, n, who, flags | (call ? A_CALL : 0u));
+	if (flags) {
+		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
+		maybe();
+	}
+	post = call ? barcopy_port_ask(p, data, 48, flags) : barcopy_port_post(p, data, 48, flags);
+	note_post(who, post, late);
+	if (!post)
+		return;
+	if (call) {
+		run.open_call[who] = n;
+		if (below(3))
+			finish_call(p, who, false);
+	} else if (how == 2) {
+		most = limit();
+		flags = below(2);
+		if (barcopy_port_wait(p, post, most, flags))
+			check_taken(post, who, n, flags);
+		else if (!run.aborted && most == BARCOPY_PORT_NO_LIMIT)
+			wrong("a wait without limit ends");
+	} else if (how == 3) {
+		flags = below(2);
+		if (barcopy_port_taken(p, post, flags))
+			check_taken(post, who, n, flags);
+	}
+	if (!below(40))
+		m.until[m.me] = m.steps + below(2000);
+}
+
+static struct view stored; /* by kernels that have ended */
+
+static void forget(void)
+{
+	join_views(&stored, &m.now[m.me]);
+	memset(&m.now[m.me], 0, sizeof(m.now[0]));
+	memset(&m.heard[m.me], 0, sizeof(m.heard[0]));
+	drop(m.released[m.me]);
+	m.released[m.me] = NULL;
+}
+
+static void kernels(void)
+{
+	barcopy_port_view_t view = port.view;
+	unsigned int none[12] = { 0 };
+	unsigned long long reply;
+	barcopy_poster_t p;
+	int who = m.me;
+
+	view.generation -= below(2) ? UINT64_C(1) << 32 : UINT64_C(1) << 56;
+	barcopy_port_open(&p, view);
+	if (barcopy_port_post(&p, none, 48, 0) ||
+	    barcopy_port_call(&p, none, 48, &reply, BARCOPY_PORT_NO_LIMIT, 0) ||
+	    barcopy_port_wait(&p, m.base + (UINT64_C(1) << 40), BARCOPY_PORT_NO_LIMIT, 0))
+		wrong("a kernel of another port is let in");
+	for (unsigned int r = 1 + below(5); r; r--) {
+		forget();
+		run.refused[who] = false;
+		run.late[who] = 0;
+		barcopy_port_open(&p, port.view);
+		for (unsigned int k = below(5 * m.lines); k; k--)
+			one_post(&p, who);
+		finish_call(&p, who, true);
+		if (p.call && !run.aborted)
+			wrong("no answer at the end");
+	}
+	run.left++;
+}
+
+static bool over(void)
+{
+	return run.left == DEVICE;
+}
+
+/* The kernels have ended: all that they stored is seen. */
+static void end_stream(void)
+{
+	join_views(&m.now[m.me], &stored);
+	for (int i = 0; i < DEVICE; i++)
+		join_views(&m.now[m.me], &m.now[i]);
+	gdri_port_end(&port);
+}
+
+static void note_handled(uint64_t i)
+{
+	run.items[i].handled = true;
+	while (run.handled < run.count && run.items[run.handled].handled)
+		run.handled++;
+}
+
+/* As a copy into a mapping, which ends with a fence. */
+static void copy_in(struct item *it)
+{
+	if (run.in[it->who] < it->n)
+		run.in[it->who] = it->n;
+	drain(m.me, true);
+	append(addr_of(0, IN + (unsigned int)it->who), run.in[it->who], m.released[m.me]);
+	fence(false);
+	maybe();
+}
+
+/* Up to three calls from item i on; after an abort some are forgotten. */
+static void answer(uint64_t i)
+{
+	uint32_t calls[4], n = 0;
+	uint64_t answers[4];
+
+	for (uint64_t k = i; k < run.count && k < i + 3; k++) {
+		struct item *it = &run.items[k];
+
+		if (!it->msg.call || it->answered || (run.with_abort && run.stopping && below(2)))
+			continue;
+		it->answered = true;
+		copy_in(it);
+		calls[n] = it->msg.call;
+		answers[n++] = answer_to(it->n, it->who);
+	}
+	if (n && !below(8)) { /* one is wrong: none is answered */
+		calls[n] = below(2) ? calls[0] : LINES << 8 | 1;
+		answers[n] = 0;
+		if (!gdri_port_answer(&port, calls, answers, n + 1))
+			wrong("a wrong answer is taken");
+	}
+	if (gdri_port_answer(&port, calls, answers, n))
+		wrong("an answer is refused");
+}
+
+static void check_message(const barcopy_port_message_t *got)
+{
+	unsigned int want[12], flags = (unsigned int)got->data[1] >> 16;
+	uint64_t last = run.count ? run.items[run.count - 1].msg.post : m.base, n;
+	int who = (int)(got->data[1] & 255);
+
+	if (who >= PRODUCERS || got->size != 48 || got->post <= last) {
+		wrong("a message's size, number or sender");
+		return;
+	}
+	run.skipped += got->post - last - 1;
+	n = ++run.seen[who];
+	fill(want, n, who, flags);
+	if (flags & A_CALL)
+		want[0] = (unsigned int)got->data[0];
+	if ((unsigned int)(got->data[1] >> 32) != (unsigned int)n)
+		wrong("lost, doubled or out of its producer's order");
+	if (memcmp(want, got->data, 48))
+		wrong("a message's bytes");
+	if (!(flags & A_CALL) != !got->call)
+		wrong("a call, or none");
+	if (flags & ORDERED && oldest(0, OUT + (unsigned int)who) < n)
+		wrong("what was stored before an ordered post is not seen");
+	ck_assert_uint_lt(run.count, COUNT(run.items));
+	run.items[run.count] = (struct item){ .msg = *got, .who = who, .n = n };
+	know_gates(true);
+	run.count++;
+}
+
+/* Retires up to three, from item i on; their numbers may have gaps. */
+static void retire_some(uint64_t i)
+{
+	uint64_t first = run.items[i].msg.post, k = i;
+
+	if (run.items[i].retired)
+		return;
+	do {
+		run.items[k].retired = true;
+		copy_in(&run.items[k++]);
+	} while (k < run.count && k < i + 3 && !run.items[k].retired &&
+		 run.items[k].msg.post == first + (k - i));
+	for (uint64_t x = i; x < k; x++)
+		note_handled(x);
+	if (gdri_port_retire(&port, first, (uint32_t)(k - i)))
+		wrong("a retirement is refused");
+	if (!below(8) && !gdri_port_retire(&port, first, 1))
+		wrong("retired twice");
+	if (!below(8) && !gdri_port_retire(&port, run.items[run.count - 1].msg.post + 9 * LINES, 1))
+		wrong("a post that never came is retired");
+}
+
+static void receiver(void)
+{
+	barcopy_port_message_t msg[5];
+	uint64_t first = 0;
+	bool ended = false;
+	uint32_t n;
+	int rc;
+
+	for (;;) {
+		if (run.lose && run.aborted)
+			break;
+		if (over() && !ended && !run.hint) {
+			ended = true;
+			end_stream();
+		}
+		for (; !port.manual && first < run.count; first++)
+			note_handled(first);
+		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, below(2) ? 0 : 30000000);
+		if (rc == -EPIPE) {
+			if (!over())
+				wrong("the end before the end");
+			break;
+		}
+		if (rc && rc != -ETIMEDOUT)
+			wrong("receive");
+		if (rc) {
+			yield();
+			continue;
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			check_message(msg + i);
+			if (!port.manual)
+				copy_in(&run.items[run.count - 1]);
+			if (below(3) == 0)
+				answer(run.count - 1);
+			if (port.manual && below(3) == 0)
+				retire_some(run.count - 1);
+		}
+		if (!below(60))
+			for (unsigned int i = below(400); i; i--)
+				yield();
+	}
+	for (int i = 0; i < PRODUCERS && !run.aborted; i++)
+		if (run.seen[i] != run.accepted[i])
+			wrong("accepted and not received");
+	run.received_all = true;
+	while (!over() || !m.done[HELPER])
+		yield();
+	if (!run.aborted && port.manual && port.retired != port.received)
+		wrong("not all are retired");
+	m.destroyed[0] = true;
+}
+
+/* Answers and retires, in any order, and stops. */
+static void helper(void)
+{
+	unsigned int stop_at = m.steps + below((unsigned int[]){ 60000, 4000, 300 }[below(3)]);
+	unsigned int abort_at = stop_at + below(20000);
+	bool ended = !run.hint, owed = true;
+
+	while (!over() || !run.received_all || owed || !ended) {
+		if (run.with_stop && !run.stopping && m.steps >= stop_at) {
+			run.stopping = true;
+			gdri_port_stop(&port, 0);
+			run.stopped = true;
+		}
+		if (run.with_abort && !run.aborted && run.stopping && m.steps >= abort_at) {
+			run.aborted = true;
+			gdri_port_stop(&port, BARCOPY_PORT_ABORT);
+		}
+		if (over() && !ended) {
+			ended = true;
+			end_stream();
+			know_gates(true);
+		}
+		know_gates(false);
+		if (run.count && below(3)) {
+			uint64_t low = run.handled < 20 ? 0 : run.handled - 20;
+			uint64_t i = low + below((unsigned int)(run.count - low));
+
+			if (!below(2))
+				i = run.handled < run.count ? run.handled : run.count - 1;
+			answer(i);
+			if (port.manual)
+				retire_some(i);
+		}
+		for (uint64_t i = 0; i < run.count; i++)
+			if (run.items[i].msg.call && !run.items[i].answered && !below(20))
+				answer(i);
+		yield();
+		owed = false; /* nothing runs between this and the condition */
+		for (uint64_t i = 0; i < run.count; i++)
+			owed |= port.manual && !run.items[i].retired && !run.aborted;
+	}
+}
+
+static void agent(void)
+{
+	if (m.me < DEVICE)
+		kernels();
+	else if (m.me == RECEIVER)
+		receiver();
+	else
+		helper();
+	leave_run();
+}
+
+static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
+{
+	static uint8_t done[LINES];
+	static uint32_t open[LINES];
+
+	memset(&run, 0, sizeof(run));
+	memset(&stored, 0, sizeof(stored));
+	memset(done, 0, sizeof(done));
+	memset(open, 0, sizeof(open));
+	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3], 0);
+	m.lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
+	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
+	if (m.lap_mask == 3 && seed / 18 % 2)
+		m.base = (UINT64_C(1) << (seed / 36 % 2 ? 32 : 48)) - m.lines * 4;
+	memset(&port, 0, sizeof(port));
+	port.control = (char *)(uintptr_t)addr_of(0, CONTROL);
+	port.ring = (char *)(uintptr_t)addr_of(0, REPLIES);
+	port.plan = m.q[0].plan;
+	port.pages = m.q[0].pages;
+	port.open = open;
+	port.done = done;
+	port.lines = m.lines;
+	port.shift = m.q[0].shift;
+	port.quantum = m.lines / 4 ? m.lines / 4 : 1;
+	port.manual = below(2);
+	port.spin_ns = below(2) ? 0 : 2000000;
+	port.yield_ns = 1000000;
+	port.sleep_ns = 1000000;
+	port.received = port.retired = port.shown = m.base;
+	port.view = (barcopy_port_view_t){
+		.ring = addr_of(0, REPLIES),
+		.control = addr_of(0, CONTROL),
+		.generation = (uint64_t)BARCOPY_QUEUE_VERSION << 56 | UINT64_C(7) << 32,
+		.lines = m.lines,
+	};
+	m.freed[0] = &port.retired;
+	m.word[AT_GENERATION].value[0] = 0;
+	m.word[AT_STATE].value[0] = port.view.generation;
+	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
+	m.word[CONTROL + BARCOPY_PORT_TICKET_AT / 8].value[0] = m.base;
+	run.with_stop = below(3) == 0;
+	run.with_abort = run.with_stop && below(2);
+	run.lose = run.with_abort && below(2);
+	run.hint = below(2);
+	run_agents();
+	if (!m.wrong && !(m.done[RECEIVER] && m.done[HELPER]))
+		m.wrong = "the CPU has not ended";
+	return m.wrong;
+}
+
+/* What a run is to show happens: calls that were dropped, and numbers that are no posts. */
+static void no_faults(void)
+{
+	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0;
+
+	for (uint64_t seed = 1; seed <= (unit_quick() ? 80 : 300); seed++) {
+		const char *what = explore(seed, NONE, 0);
+
+		if (what)
+			ck_abort_msg("%s: seed %d, step %u", what, (int)seed, m.steps);
+		dropped += run.dropped;
+		skipped += run.skipped;
+		answers += run.answers;
+		waits += run.waits;
+	}
+	ck_assert_uint_gt(dropped, 50);
+	ck_assert_uint_gt(skipped, 50);
+	ck_assert_uint_gt(answers, 50);
+	ck_assert_uint_gt(waits, 50);
+}
+
+static void faults(void)
+{
+	static const enum fault model[] = { MORE_ROOM, NO_GATE, NO_PUSH, NO_ACQUIRE, TORN_WORDS };
+	uint64_t seeds = unit_quick() ? 40 : 2000;
+
+	may_be_unseen = unit_quick() ? 4 : 0;
+	expect_right(20);
+	for (unsigned int i = 0; i < fences; i++)
+		expect_seen(NO_FENCE, i, seeds);
+	for (unsigned int i = 0; i < COUNT(model); i++)
+		expect_seen(model[i], 0, seeds);
+}
+
+static const struct unit_test tests[] = {
+	{ "ports", no_faults, NULL },
+	{ "faults", faults, NULL },
+};
+
+UNIT_MAIN("queue ports", tests)
