@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ports: arguments, waits, retiring, and the ends of a port, beside kernels of the stand-in.
+ * tests/gpu/test_ports.c has several kernels at once, test_queue_ports.c every interleaving.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include "barcopy_queue.h"
+#include "fixture.h"
+#include "queue/port.h"
+
+#define MILLISECOND UINT64_C(1000000)
+#define WAIT	    (60000 * MILLISECOND) /* for what comes unless the test fails */
+
+enum { ORDERED = 1, CALLS = 2, WAITS = 4 };
+
+static CUmodule module;
+static CUstream stream;
+static barcopy_mem_t sum;
+static barcopy_port_message_t m[64];
+static uint32_t n;
+
+static void start_stream(void)
+{
+	start();
+	CU(cuda.cuModuleLoadData(&module, ".version 6.4\n.entry gdrcopy_port_posts()\n"));
+	CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &sum));
+}
+
+static barcopy_port_t new_port(uint32_t lines, uint32_t flags)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o),
+				     .lines = lines,
+				     .flags = flags,
+				     .spin_ns = 1000 };
+	barcopy_port_t p;
+
+	OK(barcopy_port_create(g, 0, &o, &p));
+	return p;
+}
+
+/* A kernel of that many threads. */
+static void launch(barcopy_port_t p, unsigned int threads, unsigned int count, unsigned int how)
+{
+	barcopy_port_view_t view;
+	unsigned int first = 0;
+	void *params[] = { &view, &first, &threads, &count, &how, &sum.device_ptr };
+	CUfunction f;
+
+	OK(barcopy_put64(sum.handle, (char *)sum.cpu_ptr + 8, 0));
+	OK(barcopy_port_get_view(p, &view));
+	CU(cuda.cuModuleGetFunction(&f, module, "gdrcopy_port_posts"));
+	CU(cuda.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+static uint64_t made(void)
+{
+	uint64_t value;
+
+	CU(cuda.cuStreamSynchronize(stream));
+	OK(barcopy_get64(sum.handle, (char *)sum.cpu_ptr + 8, &value));
+	return value;
+}
+
+static void receive_all(barcopy_port_t p, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i += n)
+		OK(barcopy_port_receive(p, m + i, count - i, &n, WAIT));
+	n = count;
+}
+
+static void arguments(void)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 48 };
+	barcopy_port_view_t view;
+	uint64_t answer = 0;
+	uint32_t call = 1;
+	barcopy_port_t p;
+
+	FAILS(EINVAL, barcopy_port_create(g, 0, &o, NULL));
+	FAILS_WITH(EINVAL, "48 lines", barcopy_port_create(g, 0, &o, &p));
+	o.lines = 8;
+	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
+	o.lines = 131072;
+	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
+	o.lines = 0;
+	o.flags = 2;
+	FAILS_WITH(EINVAL, "flags 0x2", barcopy_port_create(g, 0, &o, &p));
+	o.flags = 0;
+	o.struct_size = 8;
+	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
+	FAILS(EINVAL, barcopy_port_create(NULL, 0, NULL, &p));
+	FAILS(EINVAL, barcopy_port_create(g, 99, NULL, &p));
+	OK(barcopy_port_create(g, 0, NULL, &p));
+	FAILS(EINVAL, barcopy_port_get_view(p, NULL));
+	OK(barcopy_port_get_view(p, &view));
+	ck_assert_uint_eq(view.lines, 1024);
+	FAILS(EINVAL, barcopy_port_receive(p, NULL, 1, &n, 0));
+	FAILS(EINVAL, barcopy_port_receive(p, m, 1, NULL, 0));
+	FAILS_WITH(EINVAL, "0 posts", barcopy_port_receive(p, m, 0, &n, 0));
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+	FAILS(EINVAL, barcopy_port_answer(p, NULL, &answer, 1));
+	FAILS(EINVAL, barcopy_port_answer(p, &call, NULL, 1));
+	FAILS(EINVAL, barcopy_port_answer(p, &call, &answer, 1));
+	OK(barcopy_port_answer(p, &call, &answer, 0));
+	FAILS(EINVAL, barcopy_port_retire(p, 1, 1)); /* not manual */
+	FAILS(EINVAL, barcopy_port_stop(p, 1));
+	OK(barcopy_port_stop(p, 0));
+	OK(barcopy_port_destroy(p));
+	FAILS_WITH(EINVAL, "a port", barcopy_port_destroy(p));
+	FAILS(EINVAL, barcopy_port_receive(p, m, 1, &n, 0));
+	FAILS(EINVAL, barcopy_port_end(p));
+	FAILS(EINVAL, barcopy_port_get_view(NULL, &view));
+}
+
+/* In any order; a full ring waits for the first one, a range is refused as a whole. */
+static void retire(void)
+{
+	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
+
+	launch(p, 1, 40, 0);
+	receive_all(p, 16);
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 20 * MILLISECOND));
+	FAILS(EINVAL, barcopy_port_retire(p, 17, 1));
+	FAILS(EINVAL, barcopy_port_retire(p, 16, 2));
+	FAILS(EINVAL, barcopy_port_retire(p, 0, 1));
+	FAILS(EINVAL, barcopy_port_retire(p, 1, UINT32_MAX));
+	FAILS(EINVAL, barcopy_port_retire(p, UINT64_MAX, 1));
+	OK(barcopy_port_retire(p, 99, 0));
+	OK(barcopy_port_retire(p, 2, 15));
+	FAILS(EINVAL, barcopy_port_retire(p, 2, 1));
+	FAILS(EINVAL, barcopy_port_retire(p, 1, 2));
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 20 * MILLISECOND));
+	OK(barcopy_port_retire(p, 1, 1)); /* all 16 */
+	FAILS(EINVAL, barcopy_port_retire(p, 1, 1));
+	receive_all(p, 16);
+	ck_assert_uint_eq(m[15].post, 32);
+	OK(barcopy_port_retire(p, 17, 16));
+	receive_all(p, 8);
+	ck_assert_uint_eq(made(), 40);
+	OK(barcopy_port_destroy(p));
+}
+
+/* One answer of several is wrong: none is given. Each call once. */
+static void answers(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+	uint64_t answer[3] = { 1, UINT64_C(1) << 56, 3 }, wrong;
+	uint32_t call[3];
+
+	OK(barcopy_put64(sum.handle, sum.cpu_ptr, 0));
+	launch(p, 3, 1, CALLS);
+	receive_all(p, 3);
+	for (int i = 0; i < 3; i++) {
+		call[i] = m[i].call;
+		ck_assert_uint_eq(m[i].size, 48);
+		ck_assert_uint_eq(call[i], (uint32_t)m[i].data[0]);
+	}
+	FAILS_WITH(EINVAL, "1 is no open call", barcopy_port_answer(p, call, answer, 3));
+	for (int i = 0; i < 3; i++)
+		answer[i] = (m[i].data[2] >> 32) << 16 ^ (m[i].data[1] >> 32);
+	call[2] = call[0];
+	FAILS_WITH(EINVAL, "2 is no open call", barcopy_port_answer(p, call, answer, 3));
+	call[2] = m[2].call;
+	OK(barcopy_port_answer(p, call, answer, 3));
+	FAILS(EINVAL, barcopy_port_answer(p, call, answer, 1));
+	FAILS(EINVAL, barcopy_port_answer(p, (uint32_t[]){ 16 << 8 | 1 }, answer, 1));
+	ck_assert_uint_eq(made(), 3);
+	OK(barcopy_get64(sum.handle, sum.cpu_ptr, &wrong));
+	ck_assert_uint_eq(wrong, 0);
+	OK(barcopy_port_destroy(p));
+}
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A receive that sleeps takes little of the CPU, keeps its limit, and wakes for a post. */
+static void idle(void)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o),
+				     .lines = 16,
+				     .spin_ns = 20000,
+				     .yield_ns = 20000,
+				     .sleep_ns = 5 * MILLISECOND };
+	uint64_t cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), start = now_ns(CLOCK_MONOTONIC);
+	barcopy_port_t p;
+
+	OK(barcopy_port_create(g, 0, &o, &p));
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 200 * MILLISECOND));
+	ck_assert_uint_ge(now_ns(CLOCK_MONOTONIC) - start, 200 * MILLISECOND);
+	ck_assert_uint_lt(now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu, 100 * MILLISECOND);
+	launch(p, 1, 1, 0);
+	receive_all(p, 1);
+	OK(barcopy_port_destroy(p));
+}
+
+static void *end_later(void *port)
+{
+	const struct timespec t = { .tv_nsec = 20 * 1000 * 1000 };
+
+	nanosleep(&t, NULL);
+	OK(barcopy_port_end(port));
+	return NULL;
+}
+
+/* The end wakes a receive; what came before it is received. A kernel that follows posts nothing. */
+static void ended(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+	pthread_t thread;
+
+	launch(p, 4, 1, 0);
+	ck_assert_uint_eq(made(), 4);
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_later, p), 0);
+	receive_all(p, 4);
+	FAILS_WITH(EPIPE, "barcopy_port_end", barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+	pthread_join(thread, NULL);
+	launch(p, 4, 1, WAITS);
+	ck_assert_uint_eq(made(), 0);
+	FAILS(EPIPE, barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+	OK(barcopy_port_destroy(p));
+}
+
+/* gdr_close() ends kernels that wait, and keeps the memory that they use. */
+static void closed(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+	unsigned long long bytes = standin_device_bytes(0);
+
+	launch(p, 4, 1, CALLS);
+	receive_all(p, 4);
+	OK(barcopy_mem_free(g, &sum));
+	end_now();
+	CU(cuda.cuStreamSynchronize(stream));
+	ck_assert_uint_gt(standin_device_bytes(0), 0);
+	ck_assert_uint_le(standin_device_bytes(0), bytes);
+	FAILS(EINVAL, barcopy_port_receive(p, m, 1, &n, 0));
+}
+
+static void dead_context(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+
+	cuda_hooks.set_fail("cuStreamIsCapturing:*=700");
+	FAILS_WITH(EPIPE, "context has ended", barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+	OK(barcopy_port_destroy(p));
+	cuda_hooks.set_fail("");
+}
+
+/* One after the other in the same memory, and a queue's; another port's view is refused there. */
+static void kept_memory(void)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_port_t p = new_port(16, 0);
+	barcopy_port_view_t first, view;
+	barcopy_queue_view_t queue_view;
+	barcopy_queue_t q;
+
+	OK(barcopy_port_get_view(p, &first));
+	OK(barcopy_port_destroy(p));
+	for (int i = 0; i < 3; i++) {
+		OK(barcopy_queue_create(g, 0, &o, &q));
+		OK(barcopy_queue_get_view(q, &queue_view));
+		ck_assert_uint_eq(queue_view.control, first.control);
+		OK(barcopy_queue_destroy(q, 0));
+		p = new_port(16, 0);
+		OK(barcopy_port_get_view(p, &view));
+		ck_assert_uint_eq(view.control, first.control);
+		ck_assert_uint_ne(view.generation, first.generation);
+		launch(p, 2, 20, 0);
+		receive_all(p, 40);
+		ck_assert_uint_eq(made(), 40);
+		OK(barcopy_port_destroy(p));
+	}
+}
+
+static int calls_in_child(void *p)
+{
+	barcopy_port_view_t view;
+	uint64_t answer = 0;
+	uint32_t call = 1;
+
+	FAILS(EACCES, barcopy_port_create(g, 0, NULL, &(barcopy_port_t){ NULL }));
+	FAILS(EACCES, barcopy_port_get_view(p, &view));
+	FAILS(EACCES, barcopy_port_receive(p, m, 1, &n, 0));
+	FAILS(EACCES, barcopy_port_retire(p, 1, 1));
+	FAILS(EACCES, barcopy_port_answer(p, &call, &answer, 1));
+	FAILS(EACCES, barcopy_port_stop(p, 0));
+	FAILS(EACCES, barcopy_port_end(p));
+	FAILS(EACCES, barcopy_port_destroy(p));
+	return 0;
+}
+
+static void forked_child(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+
+	ck_assert_int_eq(unit_in_child(calls_in_child, p), 0);
+	launch(p, 1, 1, 0);
+	receive_all(p, 1);
+	OK(barcopy_port_destroy(p));
+}
+
+static const struct unit_test tests[] = {
+	{ "arguments", arguments, NULL },
+	{ "posts that are retired", retire, NULL },
+	{ "answers", answers, NULL },
+	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
+	{ "a receive that sleeps", idle, NULL },
+	{ "the end", ended, NULL },
+	{ "gdr_close() with a port", closed, NULL },
+	{ "a wait in a dead context", dead_context, NULL },
+	{ "memory for the next one", kept_memory, NULL },
+	{ "a forked child", forked_child, NULL },
+};
+
+UNIT_MAIN("ports", tests, unit_before = start_stream, unit_after = end)
