@@ -18,6 +18,7 @@ from .cache import Cache, Region
 from .context import Context, open  # noqa: A004
 from .mapping import Mapping, Memory
 from .pin import Pin
+from .port import Port, Post
 from .queue import Queue
 from .stats import Stats, stats
 
@@ -25,5 +26,5 @@ BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = Fence
 CHECK_TAG, NOTIFIED = Validity
 __version__ = "2.6.0"
 __all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
-           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Fence", "Mapping", "Memory", "NOTIFIED", "Pin", "Queue",
-           "Region", "Stats", "Timeout", "Validity", "library_version", "stats"]  # not open: it would hide Python's
+           "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Fence", "Mapping", "Memory", "NOTIFIED", "Pin", "Port",
+           "Post", "Queue", "Region", "Stats", "Timeout", "Validity", "library_version", "stats"]  # no open: Python's

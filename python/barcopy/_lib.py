@@ -22,6 +22,7 @@ MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
 QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT, QUEUE_POSTS = 1, 2, 4, 8
+PORT_MANUAL, PORT_ABORT = 1, 2
 QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
 BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
@@ -87,6 +88,12 @@ QueueView = _struct("barcopy_queue_view_t", *((name, c_uint64) for name in "requ
                     ("lines", c_uint32), ("generation", c_uint32))
 QueueState = _struct("barcopy_queue_state_t", ("struct_size", c_size_t), ("phase", c_uint32),
                      ("refused", c_uint32), ("begun", c_uint64))
+PortOptions = _struct("barcopy_port_options_t", ("struct_size", c_size_t), ("lines", c_uint32), ("flags", c_uint32),
+                      *((name, c_uint64) for name in "spin_ns yield_ns sleep_ns".split()))
+PortView = _struct("barcopy_port_view_t", *((name, c_uint64) for name in "ring control generation".split()),
+                   ("lines", c_uint32), ("reserved", c_uint32))
+PortMessage = _struct("barcopy_port_message_t", ("post", c_uint64), ("size", c_uint32), ("call", c_uint32),
+                      ("data", c_uint64 * 6))
 
 # gdr_mh_t by value is passed as the one word that it is: to ctypes a struct is twice as slow.
 _H, _HP, _P, _PV = c_ulong, POINTER(Handle), POINTER, POINTER(c_void_p)
@@ -136,6 +143,14 @@ _PROTOTYPES = {
     "barcopy_cache_trim": (c_int, c_void_p, c_uint64),
     "barcopy_cache_get_stats": (c_int, c_void_p, _P(CacheStats)),
     "barcopy_get_stats": (c_int, c_void_p, _P(RawStats)),
+    "barcopy_port_create": (c_int, c_void_p, c_int, _P(PortOptions), _PV),
+    "barcopy_port_get_view": (c_int, c_void_p, _P(PortView)),
+    "barcopy_port_receive": (c_int, c_void_p, _P(PortMessage), c_uint32, _P(c_uint32), c_uint64),
+    "barcopy_port_retire": (c_int, c_void_p, c_uint64, c_uint32),
+    "barcopy_port_answer": (c_int, c_void_p, _P(c_uint32), _P(c_uint64), c_uint32),
+    "barcopy_port_stop": (c_int, c_void_p, c_uint32),
+    "barcopy_port_end": (c_int, c_void_p),
+    "barcopy_port_destroy": (c_int, c_void_p),
     "barcopy_queue_create": (c_int, c_void_p, c_int, _P(QueueOptions), _PV),
     "barcopy_queue_get_view": (c_int, c_void_p, _P(QueueView)),
     "barcopy_queue_get_state": (c_int, c_void_p, _P(QueueState)),

@@ -14,6 +14,7 @@ from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
 from .pin import Pin
+from .port import Port
 from .queue import Queue
 from .stats import of_raw
 
@@ -162,6 +163,23 @@ class Context(Closable):
             check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))
             with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value, 0))):
                 return Queue(self, queue.value, (self._life,))
+
+    def port(self, device=0, lines=0, manual=False, spin=0.0, yielding=0.0, sleep=0.0):
+        """
+        A Port for kernels of a GPU. lines: of its ring, a power of two, 16 to 65536; 0: 1024. manual: Port.retire()
+        retires posts. A receive that finds nothing for `spin` seconds (0: it polls without end) yields the CPU
+        between polls, and `yielding` seconds later sleeps `sleep` seconds (0: it does not).
+        """
+        device = fitting(c_int, device, "device")
+        options = _lib.PortOptions(ctypes.sizeof(_lib.PortOptions), fitting(c_uint32, lines, "lines"),
+                                   manual and _lib.PORT_MANUAL,
+                                   *(fitting(ctypes.c_uint64, int(value * 1e9), "a time")
+                                     for value in (spin, yielding, sleep)))
+        port = c_void_p()
+        with Use(self._life):
+            check(library().barcopy_port_create(self._g, device, byref(options), byref(port)))
+            with OrUndo(lambda: check(library().barcopy_port_destroy(port.value))):
+                return Port(self, port.value, (self._life,))
 
     def bar_info(self, device=0):
         """Size and use of a GPU's BAR1."""

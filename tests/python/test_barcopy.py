@@ -391,7 +391,7 @@ class Queues(Case):
     def launch(self, queue, name=b"gdrcopy_queue_echo", *more):
         cuda, module, kernel, stream = current_context(self), *(ctypes.c_void_p() for _ in range(3))
         values = queue.view, *(more or (ctypes.c_uint64(2**64 - 1),))
-        self.assertEqual(len(bytes(values[0])), 40)
+        self.assertEqual(len(bytes(values[0])), 32 if isinstance(queue, barcopy.Port) else 40)
         params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         for done in (cuda.cuStreamCreate(ctypes.byref(stream), 1),
                      cuda.cuModuleLoadData(ctypes.byref(module), b".version 6.4\n.entry " + name + b"()\n"),
@@ -438,6 +438,39 @@ class Queues(Case):
             self.raises_errno(errno.EINVAL, queue.send, b"x")
             self.assertEqual(self.mem.get64(0), 0)
         self.assertRaises(barcopy.Closed, self.queue.receive_any, queue)
+
+    def test_ports(self):
+        """Two threads post once and call twice each; the answer is the call's word 5 * 65536 ^ word 3."""
+        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+        self.mem.put64(0, 0)
+        with self.gdr.port(lines=16, manual=True, spin=1e-5, yielding=1e-5, sleep=1e-4) as port:
+            self.launch(port, b"gdrcopy_port_posts", u32(0), u32(2), u32(1), u32(0), u64(self.mem.address))
+            posts = []
+            while len(posts) < 2:
+                posts += port.receive(timeout=60)
+            self.assertEqual([(post.number, post.call) for post in posts], [(1, None), (2, None)])
+            self.assertEqual([len(post.message) for post in posts],
+                             [16 + (array.array("I", post.message[:16])[2] + 1) % 33 for post in posts])
+            port.retire(1, 2)
+            self.raises_errno(errno.EINVAL, port.retire, 2)
+            self.launch(port, b"gdrcopy_port_posts", u32(0), u32(2), u32(2), u32(2), u64(self.mem.address))
+            for n in range(4):
+                (number, message, call), = port.receive(1, timeout=60)
+                words = array.array("I", message)
+                self.assertEqual((len(message), words[0]), (48, call))
+                port.answer({call: words[5] << 16 ^ words[3]})
+                port.retire(number)
+                self.raises_errno(errno.EINVAL, port.answer, {call: 0})
+            self.assertRaises(barcopy.Timeout, port.receive, timeout=0)
+            self.assertRaises(ValueError, port.answer, {1: -1})
+            self.raises_errno(errno.EINVAL, port.receive, 0)
+            threading.Timer(0.05, port.end).start()
+            self.raises_errno(errno.EPIPE, port.receive)  # without the GIL: the timer's thread runs
+            port.stop(abort=True)
+            self.assertEqual(self.mem.get64(0), 0)
+        self.assertRaises(barcopy.Closed, port.receive)
+        self.raises_errno(errno.EINVAL, self.gdr.port, lines=17)
+        self.assertRaises(ValueError, self.gdr.port, sleep=-1)
 
     def test_no_kernel(self):
         sent = 0

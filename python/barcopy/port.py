@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Posts and calls from kernels to the CPU."""
+import collections
+import ctypes
+from ctypes import byref, c_uint32, c_uint64
+
+from . import _lib
+from ._lib import check, fitting, library
+from ._life import Closable, Use
+
+Post = collections.namedtuple("Post", "number message call")
+Post.__doc__ = """
+What Port.receive() gives: its number; its bytes; None, or the name of a call for Port.answer(), whose message's
+first 4 bytes are not the caller's.
+"""
+
+
+class Port(Closable):
+    """
+    Made by Context.port(). Posts and calls from any threads of any kernels of a GPU, which use barcopy_queue.cuh.
+    One thread receives at a time; the other methods are for any thread.
+
+    close() ends the port at once: no kernel that has its view may run or be pending, as for freed memory.
+    """
+
+    _what = "port"
+
+    def __init__(self, context, port, parents):
+        self.context = context
+        self._port = port
+        self._messages, self._count = (_lib.PortMessage * 32)(), c_uint32()
+        self._begin(lambda: check(library().barcopy_port_destroy(port)), parents)
+        context._made(self)
+
+    @property
+    def view(self):
+        """The parameter of kernels, by value: a ctypes.Structure of 32 bytes; the same to all of them."""
+        view = _lib.PortView()
+        with Use(self._life):
+            check(library().barcopy_port_get_view(self._port, byref(view)))
+        return view
+
+    def receive(self, most=32, timeout=None):
+        """
+        A list of 1 to `most` posts, at most 32, in the order of their numbers. Timeout: none came for so many
+        seconds; None waits for ever. An Error with EPIPE: end() was called and no post is left. Other threads
+        run meanwhile. Unless the port is manual, this retires what the last call gave.
+        """
+        most = min(fitting(c_uint32, most, "most"), len(self._messages))
+        with Use(self._life):
+            _lib.wait(timeout, lambda ns: library().barcopy_port_receive(
+                self._port, self._messages, most, byref(self._count), ns))
+            return [Post(m.post, ctypes.string_at(m.data, m.size), m.call or None)
+                    for m in self._messages[:self._count.value]]
+
+    def retire(self, post, count=1):
+        """Of a manual port: retires the posts `post` to post + count - 1, which were received; in any order."""
+        post, count = fitting(c_uint64, post, "post"), fitting(c_uint32, count, "count")
+        with Use(self._life):
+            check(library().barcopy_port_retire(self._port, post, count))
+
+    def answer(self, answers):
+        """Answers calls: {call: 56 bits}, all by one push. Each call once."""
+        calls = (c_uint32 * len(answers))(*(fitting(c_uint32, call, "a call") for call in answers))
+        values = (c_uint64 * len(answers))(*(fitting(c_uint64, value, "an answer") for value in answers.values()))
+        with Use(self._life):
+            check(library().barcopy_port_answer(self._port, calls, values, len(answers)))
+
+    def stop(self, abort=False):
+        """
+        Kernels post nothing more: go on receiving until they have ended. With abort they do not wait for the CPU
+        either, and posts that had no room are lost.
+        """
+        with Use(self._life):
+            check(library().barcopy_port_stop(self._port, abort and _lib.PORT_ABORT))
+
+    def end(self):
+        """No kernel posts any more: receive() gives what is left, then EPIPE."""
+        with Use(self._life):
+            check(library().barcopy_port_end(self._port))
