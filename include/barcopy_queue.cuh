@@ -27,20 +27,21 @@
  * A message buffer is in shared or global memory, aligned to 8 bytes, a multiple of 8 bytes long.
  * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
  *
- * On a queue of BARCOPY_QUEUE_POSTS any threads, and warps, of a grid are producers of messages:
+ * Any threads of any kernels use a port, without begin and end:
  *
- *     __global__ void work(barcopy_queue_view_t view)
+ *     __global__ void work(barcopy_port_view_t view)
  *     {
- *             unsigned message[12], thread = blockIdx.x * blockDim.x + threadIdx.x;
- *             unsigned long long answer;
- *             barcopy_posts_t p;
+ *             unsigned message[12];
+ *             unsigned long long post, reply;
+ *             barcopy_poster_t p;
  *
- *             barcopy_posts_begin(&p, view, gridDim.x * blockDim.x);
+ *             barcopy_port_open(&p, view);
  *             ...
- *             barcopy_posts_post(&p, message, sizeof(message), 0);
- *             if (barcopy_posts_call(&p, thread, message, sizeof(message), 0))
- *                     barcopy_posts_wait(&p, &answer, 0);
- *             barcopy_posts_end(&p);
+ *             post = barcopy_port_post(&p, message, sizeof(message), 0);
+ *             if (post)
+ *                     barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, 0);
+ *             if (barcopy_port_call(&p, message, sizeof(message), &reply, BARCOPY_PORT_NO_LIMIT, 0))
+ *                     ...
  *     }
  */
 #ifndef BARCOPY_QUEUE_CUH
@@ -145,15 +146,6 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 	return lane;
 }
 
-/* The number of this launch in its context, in 64 bits (PTX ISA 10, %gridid); of a graph's node,
- * the same in each launch of the graph, which do not overlap (H100, driver 580.159.04). */
-BARCOPY_WARP_FN unsigned barcopy_warp_grid(void)
-{
-	unsigned long long grid;
-
-	asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
-	return (unsigned)grid;
-}
 #endif
 
 #define BARCOPY_WARP_ALL 0xffffffffu
@@ -499,339 +491,6 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 	return 1;
 }
 
-/* ---- posts and calls: queues of BARCOPY_QUEUE_POSTS ------------------------------------------ */
-
-#define BARCOPY_POSTS_NO_CALL 0xffffffffu
-
-/** One producer's use of a queue of posts, in registers. Only this header uses the fields. */
-typedef struct barcopy_port {
-	barcopy_queue_view_t view;
-	unsigned long long credit; /* the credit word as last read, with its two flags */
-	unsigned producers;	   /* of the grid; 0: this one was refused, or has ended */
-	unsigned open;		   /* 1: it may post */
-	unsigned slot, sequence;   /* of the open call */
-} barcopy_posts_t;
-
-BARCOPY_WARP_FN unsigned long long barcopy_posts_load(unsigned long long addr, unsigned acquire)
-{
-	unsigned long long v[2];
-
-	barcopy_warp_load(addr, acquire, v);
-	return v[0];
-}
-
-/*
- * The owner's word of a queue of posts. Low half: the number of the grid that has the queue, and
- * BARCOPY_POSTS_OPEN from when it is counted until its last producer ends. High half: the number of
- * a grid that came meanwhile and is refused, until all of its producers have been; so none of them
- * takes the queue when it is free. Until a half is stable, and while there is no room in the high
- * half, others wait. The CPU takes the queue back when the word is 0.
- */
-#define BARCOPY_POSTS_OPEN (1u << 31)
-
-/* Replaces the bits of the word by `to`. */
-BARCOPY_WARP_FN void barcopy_posts_own(unsigned long long owner, unsigned long long bits,
-				      unsigned to)
-{
-	unsigned long long word, before = barcopy_posts_load(owner, 0);
-
-	do
-		word = before;
-	while ((before = barcopy_warp_claim(owner, word, (word & ~bits) | to)) != word);
-}
-
-/* By the producer that took the queue for its grid: counts the grid, unless the queue was stopped
- * or has ended. */
-BARCOPY_WARP_FN unsigned barcopy_posts_open(const barcopy_queue_view_t *view)
-{
-	unsigned long long kernels = view->control + BARCOPY_QUEUE_KERNELS_AT, number, stopped;
-
-	barcopy_warp_fence_sc(); /* barcopy_queue_destroy() clears the one, then reads the other */
-	if (barcopy_posts_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0) != view->generation ||
-	    barcopy_posts_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63)
-		return 0;
-	number = barcopy_posts_load(kernels, 0) + 1;
-	barcopy_warp_store(1, view->state + BARCOPY_QUEUE_BEGUN_AT, number, 0);
-	barcopy_warp_fence_sc(); /* either this grid sees the stop, or the CPU sees this grid */
-	stopped = barcopy_posts_load(view->control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 63;
-	/* Stopped just now: for a microsecond the CPU may have seen a grid. */
-	barcopy_warp_store((int)stopped, view->state + BARCOPY_QUEUE_BEGUN_AT, number - 1, 0);
-	barcopy_warp_store(!stopped, kernels, number, 0);
-	return !stopped;
-}
-
-/**
- * The first call of each producing thread. `producers`: how many of the grid call it, the same
- * number in each; they wait for the first of them alone. Returns 1; 0: the queue was stopped, has
- * ended or takes no posts; another grid has it, or had it when this one came; or `producers` have
- * begun and one of them has not ended: a thread more that comes later holds the queue for ever.
- * Then the thread's posts and calls return 0. A graph's node is the same grid in each launch: after
- * one that returned without barcopy_posts_end() it joins what that one left.
- */
-BARCOPY_WARP_FN int barcopy_posts_begin(barcopy_posts_t *p, barcopy_queue_view_t view,
-				       unsigned producers)
-{
-	unsigned long long owner = view.control + BARCOPY_QUEUE_OWNER_AT, number, word;
-	unsigned grid = (barcopy_warp_grid() & (BARCOPY_POSTS_OPEN / 2 - 1)) | BARCOPY_POSTS_OPEN / 2;
-	unsigned has, refused, open;
-
-	p->view = view;
-	p->credit = p->producers = p->open = 0;
-	p->slot = BARCOPY_POSTS_NO_CALL;
-	if (!producers || view.generation >> 24 != (BARCOPY_QUEUE_VERSION | BARCOPY_QUEUE_OF_POSTS))
-		return 0;
-	for (;;) {
-		/* Acquired: who sees the queue's end sees each grid that was refused before. */
-		number = barcopy_posts_load(view.control + BARCOPY_QUEUE_GENERATION_AT, 1);
-		word = barcopy_posts_load(owner, 0);
-		has = (unsigned)word;
-		refused = (unsigned)(word >> 32);
-		if (has == (grid | BARCOPY_POSTS_OPEN) || refused == grid)
-			break;
-		if (number != view.generation)
-			return 0;
-		if (has && (refused || !(has & BARCOPY_POSTS_OPEN))) {
-			barcopy_warp_pause();
-		} else if (barcopy_warp_claim(owner, word,
-					      word | (has ? (0ull + grid) << 32 : grid)) != word) {
-			continue;
-		} else if (has) {
-			barcopy_warp_store(1, view.state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
-		} else {
-			open = barcopy_posts_open(&view);
-			barcopy_warp_fence(); /* the grid's others see what this one saw */
-			barcopy_posts_own(owner, 0xffffffff, open ? grid | BARCOPY_POSTS_OPEN : 0);
-			if (!open)
-				return 0;
-		}
-	}
-	barcopy_warp_fence(); /* no post, nor its data, is seen before the grid is counted */
-	if (refused != grid) {
-		if ((unsigned)barcopy_warp_add(view.control + BARCOPY_QUEUE_LEFT_AT, 1) < producers)
-			p->producers = producers;
-	} else if (barcopy_warp_add(view.control + BARCOPY_QUEUE_REFUSALS_AT, 1) + 1 == producers) {
-		barcopy_warp_store(1, view.control + BARCOPY_QUEUE_REFUSALS_AT, 0, 0);
-		barcopy_warp_fence();
-		barcopy_posts_own(owner, ~0ull << 32, 0);
-	}
-	p->open = p->producers != 0;
-	return (int)p->open;
-}
-
-/* Where a slot's word is. Neighbours are 64 bytes apart: answers in one line wait in turn. */
-BARCOPY_WARP_FN unsigned long long barcopy_posts_slot(const barcopy_posts_t *p, unsigned slot)
-{
-	unsigned line = slot & (p->view.lines - 1), part = slot >> barcopy_warp_zeroes(p->view.lines);
-
-	return p->view.requests + (line * 4ull + part) * BARCOPY_QUEUE_SLOT;
-}
-
-/**
- * Waits for the answer to the thread's open call. *answer: its 48 bits. Returns 1; 0: no call is
- * open, or the CPU aborted; the thread then posts nothing more. BARCOPY_WARP_ORDERED: the thread
- * then sees what the CPU copied before it answered.
- */
-BARCOPY_WARP_FN int barcopy_posts_wait(barcopy_posts_t *p, unsigned long long *answer, unsigned flags)
-{
-	unsigned long long at = barcopy_posts_slot(p, p->slot), word;
-	unsigned polls = 0;
-
-	if (p->slot == BARCOPY_POSTS_NO_CALL)
-		return 0;
-	while ((word = barcopy_posts_load(at, 0)) >> 48 != p->sequence)
-		if (++polls % 16 == 0 &&
-		    barcopy_posts_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0) >> 62 & 1) {
-			p->open = 0; /* which call the slot awaits is not known any more */
-			p->slot = BARCOPY_POSTS_NO_CALL;
-			return 0;
-		}
-	p->slot = BARCOPY_POSTS_NO_CALL;
-	if (flags & BARCOPY_WARP_ORDERED) /* here: in the loop it would empty L1 at each look */
-		barcopy_posts_load(at, 1);
-	*answer = word & ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1);
-	return 1;
-}
-
-/** The last call of each producing thread. Waits for its open call. */
-BARCOPY_WARP_FN void barcopy_posts_end(barcopy_posts_t *p)
-{
-	unsigned long long control = p->view.control, number;
-	unsigned producers = p->producers;
-
-	if (!producers)
-		return;
-	barcopy_posts_wait(p, &number, 0); /* the answer must not be that of a later call */
-	p->producers = p->open = 0;
-	barcopy_warp_fence();
-	if ((barcopy_warp_add(control + BARCOPY_QUEUE_LEFT_AT, 1ull << 32) >> 32) + 1 != producers)
-		return;
-	/* A grid that begins from now on waits: it is one that the CPU launched behind the end. */
-	barcopy_posts_own(control + BARCOPY_QUEUE_OWNER_AT, BARCOPY_POSTS_OPEN, 0);
-	barcopy_warp_fence(); /* after all that the others stored */
-	barcopy_warp_store(1, control + BARCOPY_QUEUE_LEFT_AT, 0, 0);
-	number = barcopy_posts_load(control + BARCOPY_QUEUE_KERNELS_AT, 0);
-	barcopy_warp_store(1, p->view.state + BARCOPY_QUEUE_ENDED_AT, number, number);
-	barcopy_warp_fence();
-	barcopy_posts_own(control + BARCOPY_QUEUE_OWNER_AT, 0xffffffff, 0);
-}
-
-/** The same by all lanes of a warp that is one producer: the port is lane 0's, which may also use
- *  the calls of a thread. */
-BARCOPY_WARP_FN int barcopy_posts_begin_warp(barcopy_posts_t *p, barcopy_queue_view_t view,
-					    unsigned producers)
-{
-	int open = 0;
-
-	p->view = view;
-	p->producers = p->open = 0;
-	if (barcopy_warp_lane() == 0)
-		open = barcopy_posts_begin(p, view, producers);
-	__syncwarp(BARCOPY_WARP_ALL);
-	return __shfl_sync(BARCOPY_WARP_ALL, open, 0);
-}
-
-BARCOPY_WARP_FN void barcopy_posts_end_warp(barcopy_posts_t *p)
-{
-	__syncwarp(BARCOPY_WARP_ALL); /* lane 0's fence then covers what all lanes stored */
-	if (barcopy_warp_lane() == 0)
-		barcopy_posts_end(p);
-}
-
-/* Writes a quarter of line i: 12 bytes of the message. */
-BARCOPY_WARP_FN void barcopy_posts_write(const barcopy_posts_t *p, unsigned long long i,
-					unsigned quarter, const unsigned *data, unsigned head)
-{
-	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines);
-	unsigned place = ((unsigned)i << shift) + (1 << 16); /* as barcopy_warp_place() */
-
-	barcopy_warp_words(1, p->view.replies + ((place & 0xffff) >> shift) * 64 + quarter * 16,
-			   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
-}
-
-BARCOPY_WARP_FN void barcopy_posts_line(const barcopy_posts_t *p, unsigned long long i,
-				       const unsigned *data, unsigned head)
-{
-	for (unsigned k = 0; k < 4; k++)
-		barcopy_posts_write(p, i, k, data + 3 * k, head);
-}
-
-/* Lines [i, i + n) may be written. The shift drops the credit word's flags. */
-BARCOPY_WARP_FN int barcopy_posts_fits(const barcopy_posts_t *p, unsigned long long i, unsigned n)
-{
-	return (long long)((i + n - p->credit - p->view.lines) << 2) <= 0;
-}
-
-/*
- * One look at the room for lines [i, i + n), at room before stop. 1: they may be written; 0: not
- * yet; -1: never. Then the first of them, if the CPU will look there, is marked: nothing follows.
- */
-BARCOPY_WARP_FN int barcopy_posts_room(barcopy_posts_t *p, unsigned long long i, unsigned n)
-{
-	const unsigned nothing[12] = { 0 };
-
-	if (!barcopy_posts_fits(p, i, n))
-		p->credit = barcopy_posts_load(p->view.control + BARCOPY_QUEUE_CREDIT_AT, 0);
-	if (barcopy_posts_fits(p, i, n))
-		return 1;
-	if (!(p->credit >> 63)) {
-		barcopy_warp_pause();
-		return 0;
-	}
-	if (barcopy_posts_fits(p, i, 1))
-		barcopy_posts_line(p, i, nothing, BARCOPY_QUEUE_HEAD_CALL);
-	return -1;
-}
-
-/* Line i, the first of n, is this thread's. */
-BARCOPY_WARP_FN unsigned long long barcopy_posts_ticket(const barcopy_posts_t *p, unsigned n,
-						       unsigned flags)
-{
-	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence(); /* before it: whoever holds a ticket delays all behind it */
-	return barcopy_warp_add(p->view.control + BARCOPY_QUEUE_TICKET_AT, n);
-}
-
-BARCOPY_WARP_FN int barcopy_posts_put(barcopy_posts_t *p, unsigned long long i, const unsigned *data,
-				     unsigned head)
-{
-	int room = barcopy_posts_fits(p, i, 1);
-
-	if (room) { /* by itself: then a post of one thread takes 300 ns, not 374 (H100) */
-		barcopy_posts_line(p, i, data, head);
-		return 1;
-	}
-	do {
-		room = barcopy_posts_room(p, i, 1);
-		if (room > 0) /* in the loop: no lane waits for the others before its stores */
-			barcopy_posts_line(p, i, data, head);
-	} while (!room);
-	return room > 0;
-}
-
-/**
- * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
- * the size. Returns 1; 0: stopped, refused by begin, after end, or another size.
- * BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread stored before, and what
- * others stored before a barrier.
- */
-BARCOPY_WARP_FN int barcopy_posts_post(barcopy_posts_t *p, const unsigned *data, unsigned size,
-				      unsigned flags)
-{
-	return p->open && size - 1 < BARCOPY_QUEUE_LINE &&
-	       barcopy_posts_put(p, barcopy_posts_ticket(p, 1, flags), data, size);
-}
-
-/**
- * Posts `n` such messages, at most 8, all or none, by a warp that is one producer: lanes 4 i to
- * 4 i + 3 have message i in three words each, and its size, as in barcopy_warp_put().
- */
-BARCOPY_WARP_FN int barcopy_posts_post_warp(barcopy_posts_t *p, unsigned n, const unsigned *data,
-					   unsigned size, unsigned flags)
-{
-	unsigned lane = barcopy_warp_lane();
-	unsigned long long i = 0;
-	int room = -1;
-
-	n = n < 8 ? n : 8;
-	__syncwarp(BARCOPY_WARP_ALL);
-	if (lane == 0 && p->open) {
-		i = barcopy_posts_ticket(p, n, flags); /* its fence is for all lanes' stores */
-		while (!(room = barcopy_posts_room(p, i, n)))
-			;
-	}
-	room = __shfl_sync(BARCOPY_WARP_ALL, room, 0);
-	i = __shfl_sync(BARCOPY_WARP_ALL, i, 0);
-	if (room > 0 && lane / 4 < n)
-		barcopy_posts_write(p, i + lane / 4, lane % 4, data,
-				   size - 1 < BARCOPY_QUEUE_LINE ? size : 0);
-	__syncwarp(BARCOPY_WARP_ALL);
-	return room > 0;
-}
-
-/**
- * Posts a call, which the CPU answers: a message of 6 to 48 bytes whose first six this call writes
- * into `data`. `slot`: below 4 * view.lines, of this thread alone; it passes to another thread,
- * when no call is open, behind a barrier. Returns as barcopy_posts_post(); 0 while a call is open.
- */
-BARCOPY_WARP_FN int barcopy_posts_call(barcopy_posts_t *p, unsigned slot, unsigned *data,
-				      unsigned size, unsigned flags)
-{
-	unsigned long long word, i;
-
-	if (!p->open || p->slot != BARCOPY_POSTS_NO_CALL || slot >= p->view.lines * 4 ||
-	    size - 6 > BARCOPY_QUEUE_LINE - 6)
-		return 0;
-	word = barcopy_posts_load(barcopy_posts_slot(p, slot), 0);
-	i = barcopy_posts_ticket(p, 1, flags); /* beside that load */
-	p->sequence = ((unsigned)(word >> 48) + 1) & 0xffff; /* across kernels, too */
-	data[0] = slot;
-	data[1] = (data[1] & 0xffff0000) | p->sequence;
-	if (!barcopy_posts_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size))
-		return 0;
-	p->slot = slot;
-	return 1;
-}
-
 /* ---- ports: posts and calls from any threads of any kernels ---------------------------------- */
 
 #define BARCOPY_PORT_NO_LIMIT (~0ull)
@@ -1023,7 +682,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	i = barcopy_port_ticket(p); /* beside that */
 	claim = barcopy_port_claim(p, claim);
 	if (!claim) { /* this line must not wait for a slot: the answers that free one may be behind */
-		if (!barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL))
+		if (!barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL))
 			return 0;
 		do {
 			barcopy_warp_pause();
@@ -1037,7 +696,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	}
 	p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
 	data[0] = p->call;
-	i = barcopy_port_put(p, i, data, BARCOPY_QUEUE_HEAD_CALL | size);
+	i = barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL | size);
 	if (!i)
 		p->call = 0;
 	return i;

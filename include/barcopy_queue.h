@@ -13,8 +13,8 @@
  * and the line's header of 8 bits, so that every word shows by itself whether it has arrived.
  *
  * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be
- * different threads. The kernel's side is one warp, or the producers of a grid. A queue of posts is
- * stopped, and calls are answered, by any thread. The conventions are those of barcopy.h.
+ * different threads. The kernel's side is one warp. Of a port one thread receives at a time; its other
+ * calls, and the kernels' side, are for any threads. The conventions are those of barcopy.h.
  *
  * Load kernels before a kernel on a queue is launched. With lazy loading, CUDA's default, the first
  * launch of any kernel waits until every kernel that runs has ended: for ever, if that one waits
@@ -52,10 +52,7 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_ABORT_AT      8   /* control: 1 if the kernel shall wait for no room */
 #define BARCOPY_QUEUE_GENERATION_AT 16  /* control: the view's generation; 0: the queue has ended */
 #define BARCOPY_QUEUE_OWNER_AT      64  /* control: not 0: a kernel has the queue */
-#define BARCOPY_QUEUE_LEFT_AT       80  /* control: of posts, producers that began, and ended */
-#define BARCOPY_QUEUE_REFUSALS_AT   96  /* control: of posts, producers of a refused grid */
 #define BARCOPY_QUEUE_SAVED_AT      128 /* control: three words of one kernel for the next */
-#define BARCOPY_QUEUE_TICKET_AT     128 /* control: of posts, reply lines asked for */
 #define BARCOPY_QUEUE_KERNELS_AT    144 /* control: kernels that have begun; SAVED's third word */
 #define BARCOPY_QUEUE_CONTROL       256 /* size of the control block in bytes */
 #define BARCOPY_QUEUE_FREED_AT      0   /* state: request lines that the kernel has taken */
@@ -68,11 +65,7 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_HEAD_SIZE     0x3fu /* header: bytes of the message in this line */
 #define BARCOPY_QUEUE_HEAD_MORE     0x40u /* header: the message continues in the next line */
 #define BARCOPY_QUEUE_HEAD_STOP     0x80u /* header: no message; the kernel shall stop */
-#define BARCOPY_QUEUE_HEAD_CALL     0x80u /* header of a post: a call; of size 0: nothing follows */
-#define BARCOPY_QUEUE_OF_POSTS      0x80u /* in a view's version: the replies are posts */
-#define BARCOPY_QUEUE_SLOT          16 /* of posts: bytes of a call's slot, where requests are */
-#define BARCOPY_QUEUE_STOPPED_BIT   (1ull << 63) /* of posts, in the credit word */
-#define BARCOPY_QUEUE_ABORTED_BIT   (1ull << 62)
+#define BARCOPY_PORT_HEAD_CALL      0x80u /* header of a port's line: a call; of size 0: no post */
 
 /**
  * What a kernel needs to use a port; passed by value, the same to all kernels. Device addresses.
@@ -117,7 +110,7 @@ typedef struct barcopy_queue *barcopy_queue_t;
 typedef struct barcopy_queue_options {
 	size_t struct_size; /**< sizeof(barcopy_queue_options_t) */
 	uint32_t lines; /**< per ring: a power of two, 16 to 65536; 0: 256 */
-	uint32_t flags; /**< 0 or BARCOPY_QUEUE_POSTS */
+	uint32_t flags; /**< 0 */
 } barcopy_queue_options_t;
 
 /** Flags; the calls that take one stand before it. */
@@ -128,12 +121,8 @@ typedef enum barcopy_queue_flags {
 	/** send, try_send, receive: EPIPE instead of a wait once all kernels that began have ended,
 	 *  and at least one began. Not where another kernel is to continue. */
 	BARCOPY_QUEUE_UNTIL_END = 2,
-	/** stop: a kernel that waits for room for a reply does not go on waiting; nor does a
-	 *  producer that waits for an answer. */
-	BARCOPY_QUEUE_ABORT = 4,
-	/** create, in the options: a queue of posts. Its messages are those of barcopy_posts_post()
-	 *  and barcopy_posts_call(); nothing is sent on it. */
-	BARCOPY_QUEUE_POSTS = 8
+	/** stop: a kernel that waits for room for a reply does not go on waiting. */
+	BARCOPY_QUEUE_ABORT = 4
 } barcopy_queue_flags_t;
 
 /** What is known about a queue's kernels. */
@@ -192,7 +181,7 @@ int barcopy_queue_get_state(barcopy_queue_t queue, barcopy_queue_state_t *state)
  *                    CUDA in every 100 ms whether its context still works.
  * @return 0; ETIMEDOUT (the ring is full: the kernel is slow, hangs, has ended or was never
  *         launched); EPIPE (the context has ended, or what BARCOPY_QUEUE_UNTIL_END says); EMSGSIZE
- *         (size); ESHUTDOWN (stopped); EINVAL (queue, a queue of posts, NULL, flags); EACCES;
+ *         (size); ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES;
  *         EBUSY (builds with a sanitizer only: another thread is sending).
  */
 int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags,
@@ -202,7 +191,7 @@ int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, 
  * Sends `count` messages of `size` bytes each, which lie one behind the other: all or none. Costs
  * one fence where the CPU has no MOVDIR64B, as one send does. Conditions and errors as
  * barcopy_queue_send(), and EMSGSIZE where they need more than 3/4 of the ring's lines; a count of
- * 0 sends nothing, asks nothing of the size, the kind or a stop, and is 0.
+ * 0 sends nothing, asks nothing of the size or a stop, and is 0.
  */
 int barcopy_queue_send_batch(barcopy_queue_t queue, const void *messages, size_t size,
 			     uint32_t count, uint32_t flags, uint64_t timeout_ns);
@@ -220,53 +209,19 @@ int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t si
  * @param flags       0, BARCOPY_QUEUE_UNTIL_END
  * @param timeout_ns  as in barcopy_queue_send()
  * @return 0; ETIMEDOUT (no reply); EPIPE (no reply is left, and: the queue was stopped and its
- *         kernel has ended, or, of posts, none has begun or a post was refused; what
- *         BARCOPY_QUEUE_UNTIL_END says; the context has ended); EMSGSIZE (larger than capacity) or
- *         EBADMSG (the kernel wrote what is no message, or a call: barcopy_queue_receive_any()
- *         takes it): the reply stays in the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY
- *         (builds with a sanitizer only: another thread is receiving).
+ *         kernel has ended; what BARCOPY_QUEUE_UNTIL_END says; the context has ended); EMSGSIZE
+ *         (larger than capacity) or EBADMSG (the kernel wrote what is no message): the reply stays in
+ *         the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a sanitizer only:
+ *         another thread is receiving).
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint32_t flags, uint64_t timeout_ns);
-
-/**
- * Receives from any of several queues, or calls from one. The search begins behind the queue that
- * gave the last message, so that none waits for more than one message of each other. No other
- * thread may receive from one of them meanwhile.
- * @param queues      `count` queues, 1 or more
- * @param which       the index of the queue that gave the last message, at first 0; set to the one
- *                    that gives this message, or error
- * @param call        set to 0 or, if the message is a call, to its name for barcopy_queue_answer();
- *                    the message's first six bytes then are not the caller's
- * @param message, capacity, size, flags, timeout_ns  as in barcopy_queue_receive()
- * @return 0; ETIMEDOUT; EPIPE (what it means to barcopy_queue_receive() is true of all of them);
- *         EMSGSIZE, EBADMSG (also a call that its slot cannot have sent), EINVAL (also count),
- *         EACCES, EBUSY as barcopy_queue_receive().
- */
-int barcopy_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
-			      void *message, size_t capacity, size_t *size, uint64_t *call,
-			      uint32_t flags, uint64_t timeout_ns);
-
-/**
- * Answers calls, in any order; costs one push for all. A producer that waits with
- * BARCOPY_WARP_ORDERED sees what the calling thread has copied before into a mapping of the same
- * GPU. Any thread; each call once.
- * @param calls    `count` names; of 0 names the kind of queue is not asked
- * @param answers  their answers, 48 bits each
- * @return 0; EINVAL (queue, NULL, one that is no open call, an answer of more than 48 bits: nothing
- *         was answered); EACCES.
- */
-int barcopy_queue_answer(barcopy_queue_t queue, const uint64_t *calls, const uint64_t *answers,
-			 uint32_t count);
 
 /**
  * Stops the kernel: after all messages sent before, its receive returns 0. Replies are still to be
  * received, as before: a kernel that has no room for one waits. With BARCOPY_QUEUE_ABORT such a
  * reply returns 0 at once; that and messages not yet taken are lost. Only the sending thread may
  * call it; a second call may add BARCOPY_QUEUE_ABORT.
- * A queue of posts: a post that the CPU had not shown room for returns 0, and so does each that
- * follows it; all others are received. A grid that has not begun is refused. Calls are still to be
- * answered, unless aborted; a producer whose call was aborted posts nothing more.
  * @param flags  0 or BARCOPY_QUEUE_ABORT
  * @return 0; EINVAL (queue, flags); EACCES.
  */
@@ -276,8 +231,7 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop(queue, 0) it drops
  * replies and waits for the kernel to serve all messages and end; at the deadline it adds
  * BARCOPY_QUEUE_ABORT and waits 100 ms more. gdr_close() stops all queues of its context and gives
- * them together 1 s. Open calls on a queue of posts that nobody answers keep the kernel until the
- * deadline. If CUDA reports an error of the context, or the device was reset, the call succeeds
+ * them together 1 s. If CUDA reports an error of the context, or the device was reset, the call succeeds
  * without touching the device. CUDA may report another stream's error only when this queue's kernel
  * has ended: until then the call fails.
  *
@@ -285,12 +239,10 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * its stream, or wait until barcopy_queue_get_state() has counted it. Otherwise one that begins in
  * the microsecond of this call may meet the next queue in the same memory, and have that queue's
  * kernel refused, or let in a second one.
- * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort. A grid that
- *                    a queue of posts has just refused is waited for besides, up to 100 ms.
+ * @param timeout_ns  how long to wait for the kernel's end; 0: do not wait, nor abort
  * @return 0; EBUSY (a kernel uses the queue and was not stopped: nothing was done, but a kernel
  *         that begins meanwhile may be refused) or ETIMEDOUT (the kernel has not ended; the queue
- *         can be destroyed later; a queue of posts on which a grid begins meanwhile is stopped
- *         now); EINVAL (queue); EACCES.
+ *         can be destroyed later); EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns);
 

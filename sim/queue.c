@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The kernels of perf/queue/kernels.cu, as the stand-in's. */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -34,7 +33,7 @@ static bool take_view(const struct sim_launch *launch, barcopy_queue_view_t *vie
 struct args {
 	barcopy_queue_view_t view;
 	unsigned long long count, *bulk, in, out, first, last;
-	unsigned int words, how, block, grid;
+	unsigned int words;
 };
 
 /* One lane of the kernel of that name. */
@@ -48,7 +47,6 @@ struct args {
 LANE(echo, a->view, a->count)
 LANE(bulk, a->view, a->bulk, a->words)
 LANE(lines, a->view)
-LANE(posts, a->view, a->words, (unsigned int)a->count, a->how, a->bulk)
 LANE(slots, a->in, a->out, a->words, a->first, a->last)
 
 void sim_queue_echo(const struct sim_launch *launch)
@@ -78,44 +76,6 @@ void sim_queue_lines(const struct sim_launch *launch)
 
 	if (take_view(launch, &a.view))
 		sim_warp_run(lines_lane, &a);
-}
-
-static void *posts_warp(void *arg)
-{
-	const struct args *a = arg;
-
-	blockIdx.x = a->block;
-	sim_warp_in_grid(a->grid);
-	sim_warp_run(posts_lane, arg);
-	return NULL;
-}
-
-void sim_queue_posts(const struct sim_launch *launch)
-{
-	enum { WARPS = 8 };
-	static _Thread_local struct args a[WARPS];
-	static atomic_uint grids;
-	pthread_t thread[WARPS];
-	uint64_t wrong;
-	unsigned int n = 0, count;
-
-	memcpy(&a->words, launch->param[1], sizeof(a->words));
-	memcpy(&count, launch->param[2], sizeof(count));
-	memcpy(&a->how, launch->param[3], sizeof(a->how));
-	memcpy(&wrong, launch->param[4], sizeof(wrong));
-	a->count = count;
-	a->grid = ++grids;
-	a->bulk = (unsigned long long *)(uintptr_t)reach(wrong, 8);
-	if (!take_view(launch, &a->view) || !a->bulk)
-		return;
-	for (; n < launch->grid[0] && n < WARPS; n++) {
-		a[n] = a[0];
-		a[n].block = n;
-		if (pthread_create(&thread[n], NULL, posts_warp, &a[n]))
-			break;
-	}
-	while (n)
-		pthread_join(thread[--n], NULL);
 }
 
 /* The parameters of a grid of ports, whose threads post from several threads of the stand-in. */

@@ -207,18 +207,6 @@ void sim_warp_pause(void)
 	next_lane();
 }
 
-static _Thread_local unsigned int grid_number;
-
-void sim_warp_in_grid(unsigned int number)
-{
-	grid_number = number;
-}
-
-unsigned int sim_warp_grid(void)
-{
-	return grid_number;
-}
-
 uint64_t sim_warp_claim(uint64_t addr, uint64_t from, uint64_t to)
 {
 	stall();

@@ -28,10 +28,6 @@ uint64_t sim_warp_load(uint64_t addr);
 void sim_warp_store(uint64_t addr, uint64_t value);
 uint64_t sim_warp_claim(uint64_t addr, uint64_t from, uint64_t to); /* compare and swap */
 
-/* The number of the grid that the calling thread's warps belong to; 0 at first. */
-void sim_warp_in_grid(unsigned int number);
-unsigned int sim_warp_grid(void);
-
 /* For lanes that are threads of their own, which may stop anywhere for any time. */
 uint64_t sim_warp_add(uint64_t addr, uint64_t n);
 uint64_t sim_warp_or(uint64_t addr, uint64_t bits);
@@ -62,7 +58,6 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define barcopy_warp_or(addr, bits)   sim_warp_or(addr, bits)
 #define barcopy_warp_now()	      sim_warp_now()
 #define barcopy_warp_hint()	      sim_warp_lane()
-#define barcopy_warp_grid()	      sim_warp_grid()
 #define barcopy_warp_pause()	      sim_warp_pause()
 
 static inline void barcopy_warp_load(uint64_t addr, unsigned int acquire, unsigned long long *v)

@@ -93,51 +93,6 @@ BARCOPY_WARP_FN unsigned post_word(unsigned who, unsigned n, unsigned i)
 }
 
 /*
- * `producers` threads, in blocks of 32, post `count` messages each, of 16 to 48 bytes. With bit 1
- * of `how` they are calls, whose answer is the fifth word * 65536 ^ the third; *wrong counts
- * answers that are not. With bit 2 the warps are the producers, which post eight messages, or
- * fewer, at once. Bit 0: ordered.
- */
-KERNEL gdrcopy_queue_posts(barcopy_queue_view_t view, unsigned producers, unsigned count, unsigned how,
-			   unsigned long long *wrong)
-{
-	unsigned lane = barcopy_warp_lane(), who = blockIdx.x * 32 + lane, data[12], n, i, open;
-	unsigned flags = how & 1 ? BARCOPY_WARP_ORDERED : 0;
-	unsigned long long answer, bad = 0;
-	barcopy_posts_t p;
-
-	if (how & 4) {
-		open = (unsigned)barcopy_posts_begin_warp(&p, view, producers);
-		for (n = 1; n <= count && open; n += i) {
-			i = count - n + 1 < 8 ? count - n + 1 : 8;
-			data[0] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3);
-			data[1] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 1);
-			data[2] = post_word(blockIdx.x, n + lane / 4, lane % 4 * 3 + 2);
-			open = (unsigned)barcopy_posts_post_warp(&p, i, data,
-							       16 + (blockIdx.x + n + lane / 4) % 33, flags);
-		}
-		barcopy_posts_end_warp(&p);
-		return;
-	}
-	if (who >= producers)
-		return;
-	open = (unsigned)barcopy_posts_begin(&p, view, producers);
-	for (n = 1; n <= count && open; n++) {
-		for (i = 0; i < 12; i++)
-			data[i] = post_word(who, n, i);
-		if (!(how & 2)) {
-			open = (unsigned)barcopy_posts_post(&p, data, 16 + (who + n) % 33, flags);
-			continue;
-		}
-		open = barcopy_posts_call(&p, who, data, 48, flags) && barcopy_posts_wait(&p, &answer, flags);
-		bad += open && answer != (((unsigned long long)data[5] << 16) ^ n);
-	}
-	barcopy_posts_end(&p);
-	if (bad)
-		barcopy_warp_store(1, (unsigned long long)wrong, bad, 0);
-}
-
-/*
  * `producers` threads, in blocks of 32, numbered from `first` on, post `count` messages each, of 16 to
  * 48 bytes. Bit 0 of `how`: ordered. Bit 1: they are calls, whose answer is the fifth word * 65536 ^
  * the third. Bit 2: each waits until its post is taken. Adds to sum[0] the answers that are wrong, to

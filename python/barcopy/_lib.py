@@ -21,7 +21,7 @@ MEM_CACHED = 1
 MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
-QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT, QUEUE_POSTS = 1, 2, 4, 8
+QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT = 1, 2, 4
 PORT_MANUAL, PORT_ABORT = 1, 2
 QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
@@ -157,9 +157,6 @@ _PROTOTYPES = {
     "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32, c_uint64),
     "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32),
     "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint32, c_uint64),
-    "barcopy_queue_receive_any": (c_int, _PV, c_uint32, _P(c_uint32), c_void_p, c_size_t, _P(c_size_t),
-                                  _P(c_uint64), c_uint32, c_uint64),
-    "barcopy_queue_answer": (c_int, c_void_p, _P(c_uint64), _P(c_uint64), c_uint32),
     "barcopy_queue_stop": (c_int, c_void_p, c_uint32),
     "barcopy_queue_destroy": (c_int, c_void_p, c_uint64),
 }

@@ -150,14 +150,13 @@ class Context(Closable):
             with OrUndo(lambda: check(library().barcopy_cache_destroy(cache.value))):
                 return Cache(self, cache.value, (self._life,))
 
-    def queue(self, device=0, lines=0, posts=False):
+    def queue(self, device=0, lines=0):
         """
         A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256. A line has
-        48 bytes of a message. posts: its messages are posts and calls of a grid; nothing is sent.
+        48 bytes of a message.
         """
         device = fitting(c_int, device, "device")
-        options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"),
-                                    posts and _lib.QUEUE_POSTS)
+        options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"))
         queue = c_void_p()
         with Use(self._life):
             check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))

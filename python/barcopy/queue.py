@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Messages between the CPU and a kernel that is running."""
 import ctypes
-from contextlib import ExitStack
-from ctypes import byref, c_char, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_char, c_size_t
 from errno import EAGAIN
 
 from . import _lib
-from ._lib import check, fitting, library
+from ._lib import check, library
 from ._life import Closable, Use
 from ._memory import host_memory
 
@@ -36,7 +35,7 @@ class Queue(Closable):
 
         self.context = context
         self._queue = queue
-        self._received, self._size, self._which = (c_char * _MESSAGE_MAX)(), c_size_t(), c_uint32()
+        self._received, self._size = (c_char * _MESSAGE_MAX)(), c_size_t()
         self._begin(release, parents)
         context._made(self)
 
@@ -102,29 +101,6 @@ class Queue(Closable):
             _lib.wait(timeout, lambda ns: library().barcopy_queue_receive(
                 self._queue, self._received, _MESSAGE_MAX, byref(self._size), flags, ns))
             return ctypes.string_at(self._received, self._size.value)
-
-    def receive_any(self, *others, timeout=None, until_end=False):
-        """
-        The next message of this queue and the others, by turns: (queue, message, call). call is None, or names a
-        call for answer(); the message's first six bytes are then not the caller's. Else as receive().
-        """
-        queues, call = (self,) + others, c_uint64()
-        with ExitStack() as used:
-            for queue in queues:
-                used.enter_context(Use(queue._life))
-            names = (c_void_p * len(queues))(*(queue._queue for queue in queues))
-            _lib.wait(timeout, lambda ns: library().barcopy_queue_receive_any(
-                names, len(queues), byref(self._which), self._received, _MESSAGE_MAX, byref(self._size),
-                byref(call), until_end and _lib.QUEUE_UNTIL_END, ns))
-            return (queues[self._which.value], ctypes.string_at(self._received, self._size.value),
-                    call.value or None)
-
-    def answer(self, answers):
-        """Answers calls of this queue: {call: 48 bits}, all by one push. Any thread; each call once."""
-        words = c_uint64 * len(answers)
-        values = words(*(fitting(c_uint64, value, "an answer") for value in answers.values()))
-        with Use(self._life):
-            check(library().barcopy_queue_answer(self._queue, words(*answers), values, len(answers)))
 
     def stop(self, abort=False):
         """

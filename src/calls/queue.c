@@ -18,10 +18,10 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 		rc = gdri_struct_in(&o, sizeof(o), FIRST_QUEUE_OPTIONS, options);
 	if (!o.lines)
 		o.lines = GDRI_QUEUE_RING;
-	if (!rc && o.flags & ~(uint32_t)BARCOPY_QUEUE_POSTS)
-		rc = gdri_fail(EINVAL, "unknown bits in flags 0x%x of a queue", o.flags);
-	else if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
-			 o.lines & (o.lines - 1)))
+	if (!rc)
+		rc = gdri_check_flags(o.flags, 0, "a queue");
+	if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
+		    o.lines & (o.lines - 1)))
 		rc = gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
 			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
 	rc = rc ?: gdri_ctx_get(g, &ctx);
@@ -100,28 +100,6 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 	return gdri_out(
 		gdri_check_flags(flags, BARCOPY_QUEUE_UNTIL_END, "a receive")
 			?: gdri_queue_receive(q, message, capacity, size, flags, timeout_ns));
-}
-
-int barcopy_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
-			      void *message, size_t capacity, size_t *size, uint64_t *call,
-			      uint32_t flags, uint64_t timeout_ns)
-{
-	if (!queues || !count || !which || !message || !call)
-		return gdri_out(count ? gdri_null("queues, which, message or call")
-				      : gdri_fail(EINVAL, "no queues"));
-	return gdri_out(gdri_check_flags(flags, BARCOPY_QUEUE_UNTIL_END, "a receive")
-				?: gdri_queue_receive_any(queues, count, which, message, capacity,
-							  size, call, flags, timeout_ns));
-}
-
-int barcopy_queue_answer(barcopy_queue_t queue, const uint64_t *calls, const uint64_t *answers,
-			 uint32_t count)
-{
-	const struct gdri_queue *q = gdri_queue_find(queue);
-
-	if (!q || !calls || !answers)
-		return gdri_out(q ? gdri_null("calls or answers") : gdri_queue_refuse(queue));
-	return gdri_out(gdri_queue_answer(q, calls, answers, count));
 }
 
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)

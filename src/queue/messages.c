@@ -26,10 +26,6 @@ enum { LOOKS = 64 };
 #define LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << LAP_AT)
 #define HEAD_AT	  56
 
-/* A call's name: this bit and the message's first six bytes, which are slot and sequence. */
-#define CALL (UINT64_C(1) << 63)
-#define OPEN (UINT32_C(1) << 16) /* in a slot, above the last call's sequence: not answered yet */
-
 GDRI_SLOTS(, gdri_queues);
 
 /* A wait in send or receive, which polls once more after `last` was set, or `error` to EPIPE. */
@@ -46,24 +42,13 @@ bool gdri_queue_is_dead(struct gdri_queue *q)
 	return q->dead;
 }
 
-/* Of posts: no line is written any more. A stop refuses every grid that had not begun. */
-static bool posts_end(const struct gdri_queue *q, bool until_end)
-{
-	uint64_t bound = atomic_load_explicit(&q->posts->bound, memory_order_acquire);
-
-	return q->received >= bound ||
-	       ((bound != GDRI_QUEUE_UNBOUND || (until_end && gdri_queue_begun(q))) &&
-		!gdri_queue_has_kernel(q));
-}
-
 /* True once: no kernel will answer, and one more look at the ring is to follow. */
 static bool sees_end(const struct gdri_queue *q, struct patience *p)
 {
 	if (p->error == EPIPE)
 		return false;
-	if (q->posts ? !posts_end(q, p->flags & BARCOPY_QUEUE_UNTIL_END)
-		     : !(p->flags & BARCOPY_QUEUE_UNTIL_END || gdri_queue_is_stopped(q)) ||
-			       !gdri_queue_begun(q) || gdri_queue_has_kernel(q))
+	if (!(p->flags & BARCOPY_QUEUE_UNTIL_END || gdri_queue_is_stopped(q)) ||
+	    !gdri_queue_begun(q) || gdri_queue_has_kernel(q))
 		return false;
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING); /* the replies came before */
 	p->error = EPIPE;
@@ -200,9 +185,7 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 		rc = gdri_fail(EMSGSIZE, "a message has 1 to %d bytes, not %zu",
 			       BARCOPY_QUEUE_MESSAGE_MAX, size);
 	while (!rc && __builtin_expect(!has_room(q, lines), 0))
-		if (q->posts)
-			rc = gdri_fail(EINVAL, "a queue of posts takes no messages");
-		else if (is_over(q, &p, &q->send_asked, flags, timeout_ns, wait_error))
+		if (is_over(q, &p, &q->send_asked, flags, timeout_ns, wait_error))
 			rc = give_up(q, p.error, "the kernel has not taken what was sent before");
 	if (flags & BARCOPY_QUEUE_ORDERED)
 		gdri_fence_after_write(q->plan->fences);
@@ -216,7 +199,7 @@ int gdri_queue_send(struct gdri_queue *q, const void *message, size_t size, uint
 int gdri_queue_send_batch(struct gdri_queue *q, const uint8_t *messages, size_t size,
 			  uint32_t count, uint32_t flags, uint64_t timeout_ns)
 {
-	bool valid = size - 1 < BARCOPY_QUEUE_MESSAGE_MAX && !gdri_queue_is_stopped(q) && !q->posts;
+	bool valid = size - 1 < BARCOPY_QUEUE_MESSAGE_MAX && !gdri_queue_is_stopped(q);
 	struct patience p = { 0 };
 	int rc = 0;
 
@@ -235,60 +218,12 @@ int gdri_queue_send_batch(struct gdri_queue *q, const uint8_t *messages, size_t 
 	return rc;
 }
 
-/* Of posts: in GPU memory, and in no other CPU's store of the word any more, when this returns. */
-static void show_word(struct gdri_queue *q, uint64_t word)
-{
-	q->posts->word = word;
-	gdri_store64(q->control + BARCOPY_QUEUE_CREDIT_AT, word);
-	gdri_fence_push(q->plan->fences);
-}
-
-/*
- * One store freezes the credit and shows the stop, so all producers agree on the bound. It is read
- * back before the receiver reads BEGUN: of a grid that begins, one of the two sides sees the other.
- */
-static void stop_posts(struct gdri_queue *q, uint64_t bits)
-{
-	struct gdri_queue_posts *p = q->posts;
-	uint64_t bound;
-
-	pthread_mutex_lock(&p->gate);
-	bound = atomic_load_explicit(&p->bound, memory_order_relaxed);
-	if (bound == GDRI_QUEUE_UNBOUND)
-		bound = p->word + q->lines;
-	show_word(q, p->word | bits);
-	gdri_flush_word(q->plan, q->control);
-	atomic_store_explicit(&p->bound, bound, memory_order_release);
-	atomic_store_explicit(&q->stopped, true, memory_order_relaxed);
-	pthread_mutex_unlock(&p->gate);
-}
-
-/* Tells the kernel what was read, with the gate closed until the word is out: it undoes no stop. */
-static __attribute__((noinline)) void show_credit(struct gdri_queue *q)
-{
-	struct gdri_queue_posts *p = q->posts;
-
-	q->credited = q->received;
-	if (!p) {
-		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_CREDIT_AT, q->received);
-		return;
-	}
-	pthread_mutex_lock(&p->gate);
-	if (atomic_load_explicit(&p->bound, memory_order_relaxed) == GDRI_QUEUE_UNBOUND)
-		show_word(q, q->received);
-	pthread_mutex_unlock(&p->gate);
-}
-
 void gdri_queue_stop(struct gdri_queue *q, uint32_t flags)
 {
 	const uint8_t nothing[BARCOPY_QUEUE_LINE] = { 0 };
 
 	if (flags & BARCOPY_QUEUE_ABORT)
 		atomic_store_explicit(&q->aborted, true, memory_order_relaxed);
-	if (q->posts)
-		return stop_posts(q, flags & BARCOPY_QUEUE_ABORT
-					     ? BARCOPY_QUEUE_STOPPED_BIT | BARCOPY_QUEUE_ABORTED_BIT
-					     : BARCOPY_QUEUE_STOPPED_BIT);
 	if (!atomic_exchange_explicit(&q->stopped, true, memory_order_relaxed)) {
 		put_line(q, nothing, BARCOPY_QUEUE_HEAD_STOP);
 		if (!q->direct)
@@ -353,45 +288,6 @@ static bool is_wrong(unsigned int head, unsigned int lines)
 		lines == GDRI_QUEUE_LINES_MAX);
 }
 
-/*
- * The slot's state changes to open, or back, unless it is another one than the call's. Without a
- * locked instruction, which would wait until the last answer has left the CPU.
- */
-static bool set_slot(const struct gdri_queue *q, uint64_t name, bool open)
-{
-	uint16_t sequence = (uint16_t)(name >> 32);
-	uint32_t before = open ? (uint16_t)(sequence - 1) : OPEN | sequence, i = (uint32_t)name;
-
-	if (!q->posts || i >= q->lines * GDRI_QUEUE_SLOTS ||
-	    gdri_load32(&q->posts->slot[i]) != before)
-		return false;
-	gdri_store32(&q->posts->slot[i], open ? OPEN | sequence : sequence);
-	return true;
-}
-
-/*
- * A line whose header is no reply's: a call, or the mark of a ticket that the stop cut off, behind
- * which no message follows. Returns 0 for a call; unless larger than `capacity`, it is open now.
- */
-static __attribute__((noinline)) int see_call(struct gdri_queue *q, unsigned int head,
-					      uint64_t name, size_t capacity, uint32_t flags)
-{
-	if (q->posts && head == BARCOPY_QUEUE_HEAD_CALL) {
-		pthread_mutex_lock(&q->posts->gate); /* until the stop has stored its bound */
-		atomic_store_explicit(&q->posts->bound, q->received, memory_order_release);
-		pthread_mutex_unlock(&q->posts->gate);
-		return give_up(q, EPIPE, NULL);
-	}
-	if (!(flags & GDRI_QUEUE_CALLS) || head - (BARCOPY_QUEUE_HEAD_CALL | 6) > 42)
-		return gdri_fail(EBADMSG, "a reply's line has the header 0x%x", head);
-	/* Another thread closed the slot before its last answer, which came before this call. */
-	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
-	if ((head & BARCOPY_QUEUE_HEAD_SIZE) <= capacity && !set_slot(q, name, true))
-		return gdri_fail(EBADMSG, "a call that its slot cannot have sent");
-	q->call = CALL | name;
-	return 0;
-}
-
 int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, size_t *size,
 		       uint32_t flags, uint64_t timeout_ns)
 {
@@ -413,10 +309,9 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	     lines++)
 		came = wait_line(q, lines, &head, words, &p, flags, timeout_ns);
 	if (__builtin_expect(!came || wrong, 0)) {
-		rc = came ? see_call(q, head, words[0] & DATA_MASK, capacity, flags)
+		rc = came ? gdri_fail(EBADMSG, "a reply's line has the header 0x%x", head)
 			  : give_up(q, p.error, "the kernel has not replied in time");
-		if (rc)
-			goto out;
+		goto out;
 	}
 	n = (lines - 1) * BARCOPY_QUEUE_LINE + (head & BARCOPY_QUEUE_HEAD_SIZE);
 	if (size)
@@ -432,82 +327,11 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 	/* Later loads see what was stored before an ordered reply. The lines are in host memory. */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	q->received += lines;
-	if (q->received - q->credited >= q->lines / 4)
-		show_credit(q);
+	if (q->received - q->credited >= q->lines / 4) {
+		q->credited = q->received;
+		gdri_post64(q->plan, q->control + BARCOPY_QUEUE_CREDIT_AT, q->received);
+	}
 out:
 	leave(&q->receiving);
 	return rc;
-}
-
-int gdri_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
-			   void *message, size_t capacity, size_t *size, uint64_t *call,
-			   uint32_t flags, uint64_t timeout_ns)
-{
-	uint64_t start = 0, now;
-	uint32_t i = *which, ended, k, looks = 0;
-	struct gdri_queue *q = NULL;
-	bool last = !timeout_ns;
-	int rc;
-
-	for (;;) {
-		for (k = ended = 0; k < count; k++) {
-			i = i + 1 < count ? i + 1 : 0;
-			q = gdri_queue_find(queues[i]);
-			if (!q)
-				return gdri_queue_refuse(queues[i]);
-			q->call = 0;
-			rc = gdri_queue_receive(q, message, capacity, size,
-						flags | GDRI_QUEUE_CALLS, 0);
-			if (rc != -ETIMEDOUT && rc != -EPIPE) {
-				*which = i;
-				*call = q->call;
-				return rc;
-			}
-			ended += rc == -EPIPE || q->dead;
-		}
-		if (ended == count || last)
-			return give_up(q, ended == count ? EPIPE : ETIMEDOUT,
-				       "no message has come in time");
-		gdri_relax();
-		if (++looks % LOOKS)
-			continue;
-		now = gdri_now_ns();
-		start = start ? start : now;
-		last = now - start >= timeout_ns;
-		if (now - q->receive_asked < ASK_NS)
-			continue;
-		q->receive_asked = now;
-		for (k = 0; k < count; k++)
-			gdri_queue_is_dead(gdri_queue_find(queues[k]));
-	}
-}
-
-int gdri_queue_answer(const struct gdri_queue *q, const uint64_t *calls, const uint64_t *answers,
-		      uint32_t count)
-{
-	uint32_t i, k;
-
-	for (i = 0; i < count; i++)
-		if (calls[i] >> BARCOPY_QUEUE_DATA_BITS != CALL >> BARCOPY_QUEUE_DATA_BITS ||
-		    answers[i] > DATA_MASK || !set_slot(q, calls[i], false))
-			break;
-	for (k = i; i < count && k--;) /* one is wrong: those before it stay open */
-		gdri_store32(&q->posts->slot[(uint32_t)calls[k]],
-			     OPEN | (uint16_t)(calls[k] >> 32));
-	if (i < count)
-		return gdri_fail(EINVAL, "%u is no open call, or its answer has over 48 bits", i);
-	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
-	for (i = 0; i < count; i++) {
-		uint64_t slot = (uint32_t)calls[i]; /* barcopy_posts_slot() */
-		char *to = line_at(q, q->requests, slot) + (slot >> q->shift) * BARCOPY_QUEUE_SLOT;
-		uint64_t word = calls[i] >> 32 << 48 | answers[i];
-
-		if (q->plan->posts)
-			gdri_post64(q->plan, to, word);
-		else
-			gdri_store64(to, word);
-	}
-	if (!q->plan->posts)
-		gdri_fence_push(q->plan->fences);
-	return 0;
 }

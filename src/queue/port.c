@@ -75,7 +75,7 @@ static inline int read_line(const struct gdri_port *p, uint64_t i, barcopy_port_
 	to->size = head & (BARCOPY_QUEUE_HEAD_SIZE | BARCOPY_QUEUE_HEAD_MORE);
 	if (to->size > BARCOPY_QUEUE_LINE)
 		to->size = 0;
-	to->call = head & BARCOPY_QUEUE_HEAD_CALL ? (uint32_t)w[0] : 0;
+	to->call = head & BARCOPY_PORT_HEAD_CALL ? (uint32_t)w[0] : 0;
 	GDRI_UNROLL
 	for (unsigned int k = 0; k < 2; k++) {
 		const uint64_t *f = w + 4 * k;
@@ -164,7 +164,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 		while (k < n && (head = read_line(p, at, &messages[k])) >= 0) {
 			uint32_t call = messages[k].call;
 
-			if (head == BARCOPY_QUEUE_HEAD_CALL) {
+			if (head == BARCOPY_PORT_HEAD_CALL) {
 				skip(p, at++);
 				continue;
 			}

@@ -85,22 +85,10 @@ static int map_device(struct gdri_queue *q, int device)
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-/* No message is sent: the ring of requests looks full, and holds the slots of calls. */
-static int become_posts(struct gdri_queue *q)
-{
-	q->posts = calloc(1, sizeof(*q->posts) +
-				     q->lines * GDRI_QUEUE_SLOTS * sizeof(q->posts->slot[0]));
-	if (!q->posts)
-		return gdri_fail(ENOMEM, "no memory for a queue");
-	q->posts->bound = GDRI_QUEUE_UNBOUND;
-	q->sent = q->lines;
-	return 0;
-}
-
 int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_options_t *options,
 		      barcopy_queue_t *out)
 {
-	uint32_t lines = options->lines, kind = options->flags ? BARCOPY_QUEUE_OF_POSTS : 0;
+	uint32_t lines = options->lines;
 	static atomic_uint generations;
 	struct gdri_queue *q = (struct gdri_queue *)gdri_slots_new(&gdri_queues, sizeof(*q), NULL);
 	int rc;
@@ -112,14 +100,12 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_opti
 	q->ctx = ctx;
 	q->lines = lines;
 	q->shift = (uint32_t)__builtin_ctz(lines);
-	rc = kind ? become_posts(q) : 0;
-	rc = rc ?: map_device(q, device);
+	rc = map_device(q, device);
 	if (!rc)
 		rc = gdri_cuda_take_pages(device, BARCOPY_QUEUE_STATE + lines * GDRI_LINE,
 					  &q->pages);
 	if (rc) {
 		gdri_queue_unmap(ctx, &q->mem);
-		free(q->posts);
 		gdri_slots_free(&gdri_queues, &q->slot);
 		return rc;
 	}
@@ -131,7 +117,7 @@ int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_opti
 		.control = q->mem.device_ptr,
 		.state = q->pages->addr,
 		.lines = lines,
-		.generation = (BARCOPY_QUEUE_VERSION | kind) << 24 | (++generations & 0xffffff),
+		.generation = BARCOPY_QUEUE_VERSION << 24 | (++generations & 0xffffff),
 	};
 	set_generation(q, q->view.generation);
 	atomic_store_explicit(&q->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
@@ -195,20 +181,12 @@ static bool wait_or_abort(struct gdri_queue *first, bool all, uint64_t timeout_n
  */
 static bool withdraw(struct gdri_queue *q)
 {
-	uint64_t start = gdri_now_ns();
-
 	if (gdri_queue_is_dead(q))
 		return true; /* the mapping may be gone with a reset */
-	if (q->posts) /* all of a grid's producers are refused, or none */
-		gdri_queue_stop(q, 0);
-	if (q->posts && gdri_queue_has_kernel(q))
-		return false;
 	set_generation(q, 0);
-	do /* a grid just refused, or at its end, is about to leave; a warp's ENDED comes last */
-		if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT) &&
-		    !gdri_queue_has_kernel(q))
-			return true;
-	while (q->posts && gdri_now_ns() - start < ABORT_TIMEOUT_NS);
+	/* A kernel's ENDED comes last. */
+	if (!gdri_get64(q->plan, q->control + BARCOPY_QUEUE_OWNER_AT) && !gdri_queue_has_kernel(q))
+		return true;
 	set_generation(q, q->view.generation);
 	return false;
 }
@@ -226,7 +204,7 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 	uint64_t start = gdri_now_ns(), spent = 0;
 	bool ended;
 
-	do /* a grid that begins late on a queue of posts is refused, and soon gone */
+	do
 		ended = wait_or_abort(q, false, q->stopped ? timeout_ns - spent : 0) && withdraw(q);
 	while (!ended && q->stopped && (spent = gdri_now_ns() - start) < timeout_ns);
 	if (!ended)
@@ -236,7 +214,6 @@ int gdri_queue_destroy(struct gdri_queue *q, uint64_t timeout_ns)
 	retire(q);
 	gdri_queue_unmap(q->ctx, &q->mem);
 	gdri_cuda_give_pages(q->pages);
-	free(q->posts);
 	gdri_slots_free(&gdri_queues, &q->slot);
 	return 0;
 }

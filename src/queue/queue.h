@@ -28,12 +28,8 @@ enum {
 	/* The largest message, the stop line and lines not yet credited fit. */
 	GDRI_QUEUE_RING_MIN = 16,
 	GDRI_QUEUE_RING_MAX = 65536,
-	GDRI_QUEUE_RING = 256,
-	GDRI_QUEUE_SLOTS = GDRI_LINE / BARCOPY_QUEUE_SLOT /* of calls, per line */
+	GDRI_QUEUE_RING = 256
 };
-
-#define GDRI_QUEUE_UNBOUND UINT64_MAX
-#define GDRI_QUEUE_CALLS   (UINT32_C(1) << 31) /* a flag of receive: calls, too */
 
 /* Builds with a sanitizer detect two threads in the same call on one queue. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(GDRI_TSAN)
@@ -41,14 +37,6 @@ enum {
 #else
 #define GDRI_QUEUE_CHECK 0
 #endif
-
-/* What a queue of posts has besides. */
-struct gdri_queue_posts {
-	pthread_mutex_t gate; /* receive and stop both write the credit word */
-	uint64_t word; /* the credit word; under the gate */
-	_Atomic uint64_t bound; /* from this line on no message comes; written under the gate */
-	uint32_t slot[]; /* the last call's sequence, and whether it is open */
-};
 
 struct gdri_queue {
 	struct gdri_slot slot;
@@ -60,7 +48,6 @@ struct gdri_queue {
 	char *state, *replies; /* in host memory */
 	const struct gdri_copy_plan *plan; /* of the mapping */
 	uint32_t lines, shift; /* lines of each ring, and its base-2 logarithm */
-	struct gdri_queue_posts *posts; /* NULL: the replies are a warp's */
 	bool direct; /* MOVDIR64B writes a whole line; no fence follows */
 
 	/* Used by the sender alone. */
@@ -76,7 +63,6 @@ struct gdri_queue {
 	_Alignas(64) uint64_t received; /* lines read */
 	uint64_t credited; /* of those, lines whose reading was reported to the kernel */
 	uint64_t receive_asked;
-	uint64_t call; /* the name of the call received last */
 	_Atomic bool receiving;
 
 	_Atomic bool dead; /* CUDA's last answer: no kernel runs in the context any more */
@@ -120,11 +106,6 @@ int gdri_queue_send_batch(struct gdri_queue *queue, const uint8_t *messages, siz
 			  uint32_t count, uint32_t flags, uint64_t timeout_ns);
 int gdri_queue_receive(struct gdri_queue *queue, void *message, size_t capacity, size_t *size,
 		       uint32_t flags, uint64_t timeout_ns);
-int gdri_queue_receive_any(const barcopy_queue_t *queues, uint32_t count, uint32_t *which,
-			   void *message, size_t capacity, size_t *size, uint64_t *call,
-			   uint32_t flags, uint64_t timeout_ns);
-int gdri_queue_answer(const struct gdri_queue *queue, const uint64_t *calls,
-		      const uint64_t *answers, uint32_t count);
 void gdri_queue_stop(struct gdri_queue *queue, uint32_t flags);
 
 static inline __attribute__((always_inline)) struct gdri_queue *

@@ -281,116 +281,6 @@ static void test_refused(void)
 	CU(cu.StreamDestroy(other));
 }
 
-/* Word i of message n, as perf/queue/kernels.cu makes it. */
-static unsigned int post_word(unsigned int who, unsigned int n, unsigned int i)
-{
-	return i == 2 ? who : i == 3 ? n : (who * 2654435761u ^ n * 40503u) + i * 97;
-}
-
-/* Is it the producer's next? Answers a call. */
-static bool take_post(const unsigned int *got, size_t size, uint64_t call, unsigned int *seen)
-{
-	unsigned int want[12], who = got[2], n = got[3];
-	uint64_t answer;
-
-	for (unsigned int i = 0; i < 12; i++)
-		want[i] = post_word(who, n, i);
-	if (call) {
-		memcpy(want, got, 6);
-		answer = (uint64_t)want[5] << 16 ^ n;
-		if (barcopy_queue_answer(queue, &call, &answer, 1))
-			return false;
-	}
-	return n == ++seen[who] && size >= 16 && !memcmp(got, want, size);
-}
-
-/* By 4,096 threads or 128 warps, on rings that are full all the time: threads wait for each other. */
-static void test_posts(void)
-{
-	static const unsigned int lines[] = { 16, 1024 };
-	static unsigned int seen[128 * 32];
-	unsigned int blocks = *test_gpu.kernel_driver ? 128 : 4; /* the stand-in has few CPUs */
-	unsigned int producers, count, how, got[12];
-	uint64_t call, wrong = 0, total;
-	uint32_t which = 0;
-	barcopy_mem_t mem;
-	void *params[] = { &view, &producers, &count, &how, &mem.device_ptr };
-	size_t size;
-	int rc;
-
-	OK(barcopy_mem_alloc(test_g, 0, 4096, 0, &mem));
-	for (int i = 0; i < 12; i++) {
-		barcopy_queue_options_t o = { .struct_size = sizeof(o),
-					      .lines = lines[i / 6],
-					      .flags = BARCOPY_QUEUE_POSTS };
-		CUfunction f;
-
-		how = (unsigned int)i % 6;
-		producers = how & 4 ? blocks : how & 2 && o.lines == 16 ? 64 : blocks * 32;
-		count = how & 4 ? 100 : 10;
-		OK(barcopy_put64(mem.handle, mem.cpu_ptr, 0));
-		OK(barcopy_queue_create(test_g, 0, &o, &queue));
-		OK(barcopy_queue_get_view(queue, &view));
-		CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_posts"));
-		CU(cu.LaunchKernel(f, blocks, 1, 1, 32, 1, 1, 0, stream, params, NULL));
-		memset(seen, 0, sizeof(seen));
-		for (total = 0; total < (uint64_t)producers * count; total++) {
-			while ((rc = barcopy_queue_receive_any(&queue, 1, &which, got, sizeof(got),
-							       &size, &call, 0, 1000000)) == ETIMEDOUT)
-				sched_yield();
-			OK(rc);
-			CHECK(got[2] < producers && !call == !(how & 2), "from %u", got[2]);
-			CHECK(take_post(got, size, call, seen), "%u of %u", got[3], got[2]);
-		}
-		CU(cu.StreamSynchronize(stream));
-		rc = barcopy_queue_receive(queue, got, sizeof(got), NULL, BARCOPY_QUEUE_UNTIL_END, 0);
-		CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
-		OK(barcopy_get64(mem.handle, mem.cpu_ptr, &wrong));
-		CHECK(!wrong, "%llu answers are wrong", (unsigned long long)wrong);
-		OK(barcopy_queue_destroy(queue, 0));
-	}
-	OK(barcopy_mem_free(test_g, &mem));
-}
-
-/* A grid beside one that waits for answers is refused as a whole; the next one is not. */
-static void test_two_grids(void)
-{
-	barcopy_queue_options_t o = { .struct_size = sizeof(o), .flags = BARCOPY_QUEUE_POSTS };
-	unsigned int producers = 64, count = 1, how = 2, got[64][12], seen[64];
-	uint64_t call[64], wrong = 0;
-	uint32_t which = 0, refused;
-	barcopy_mem_t mem;
-	void *params[] = { &view, &producers, &count, &how, &mem.device_ptr };
-	CUstream other;
-	CUfunction f;
-
-	OK(barcopy_mem_alloc(test_g, 0, 4096, 0, &mem));
-	OK(barcopy_put64(mem.handle, mem.cpu_ptr, 0));
-	OK(barcopy_queue_create(test_g, 0, &o, &queue));
-	OK(barcopy_queue_get_view(queue, &view));
-	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_posts"));
-	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 3; i++) {
-		memset(seen, 0, sizeof(seen));
-		CU(cu.LaunchKernel(f, 2, 1, 1, 32, 1, 1, 0, i % 2 ? other : stream, params, NULL));
-		for (int k = 0; k < 64; k++)
-			OK(barcopy_queue_receive_any(&queue, 1, &which, got[k], sizeof(got[k]), NULL,
-						     &call[k], 0, WAIT));
-		CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused == (i > 0), "%u", refused);
-		CU(cu.LaunchKernel(f, 2, 1, 1, 32, 1, 1, 0, i % 2 ? stream : other, params, NULL));
-		CU(cu.StreamSynchronize(i % 2 ? stream : other));
-		CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
-		for (int k = 0; k < 64; k++)
-			CHECK(take_post(got[k], 48, call[k], seen), "%u", got[k][2]);
-		CU(cu.StreamSynchronize(i % 2 ? other : stream));
-	}
-	OK(barcopy_get64(mem.handle, mem.cpu_ptr, &wrong));
-	CHECK(!wrong, "%llu answers are wrong", (unsigned long long)wrong);
-	OK(barcopy_queue_destroy(queue, 0));
-	CU(cu.StreamDestroy(other));
-	OK(barcopy_mem_free(test_g, &mem));
-}
-
 static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
@@ -399,8 +289,6 @@ static const struct gpu_test tests[] = {
 	{ "a stop serves what was sent", test_stop },
 	{ "a kernel's end", test_end },
 	{ "kernels that are refused", test_refused },
-	{ "posts and calls of many producers", test_posts },
-	{ "two grids at a time", test_two_grids },
 };
 
 GPU_TEST_MAIN(tests)

@@ -29,8 +29,7 @@ import subprocess, sys, tempfile, threading, time
 ERRNO = 'EINVAL ENOMEM ENOENT EACCES EBUSY ENOTSUP EIO ENODEV EAGAIN ETIMEDOUT EPERM EFAULT ENOSYS EMFILE'.split()
 # Programs that call a layer by itself, whatever the other layers do.
 ONLY = dict(test_copy_fences='copy queue', test_copy_diff='copy', test_copy_discipline='copy', test_copy_cpu='copy',
-            test_queue_explorer='queue', test_queue_posts='queue',
-            test_queue_ports='queue')
+            test_queue_explorer='queue', test_queue_ports='queue')
 WEIGHT = dict(lock=3, release=2, order=3, off=2, flag=2, text=.3, relation=1.5, error=1.5, never=1.5, arith=.7,
               late=3, early=3, constant=.5, swap=.7)
 Mutant = collections.namedtuple('Mutant', 'file function line op text source programs')

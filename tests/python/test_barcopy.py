@@ -417,28 +417,6 @@ class Queues(Case):
             queue.stop(abort=True)
         self.assertRaises(barcopy.Closed, queue.receive)
 
-    def test_posts_and_calls(self):
-        """Two threads call twice each; the answer is the call's word 5 * 65536 ^ word 3."""
-        with self.gdr.queue(lines=16, posts=True) as queue:
-            u32, answers = ctypes.c_uint32, {}
-            self.launch(queue, b"gdrcopy_queue_posts", u32(2), u32(2), u32(2), ctypes.c_uint64(self.mem.address))
-            self.mem.put64(0, 0)
-            for n in range(4):
-                came, message, call = queue.receive_any(self.queue, timeout=60)
-                words = array.array("I", message)
-                answers[call] = words[5] << 16 ^ words[3]
-                self.assertEqual((came, len(message), words[3]), (queue, 48, 1 + n // 2))
-                if n % 2:
-                    queue.answer(answers)
-                    self.raises_errno(errno.EINVAL, queue.answer, answers)
-                    answers.clear()
-            self.raises_errno(errno.EPIPE, queue.receive_any, until_end=True, timeout=60)
-            self.assertRaises(barcopy.Timeout, queue.receive_any, self.queue, timeout=0)
-            self.assertRaises(ValueError, queue.answer, {1: -1})
-            self.raises_errno(errno.EINVAL, queue.send, b"x")
-            self.assertEqual(self.mem.get64(0), 0)
-        self.assertRaises(barcopy.Closed, self.queue.receive_any, queue)
-
     def test_ports(self):
         """Two threads post once and call twice each; the answer is the call's word 5 * 65536 ^ word 3."""
         u32, u64 = ctypes.c_uint32, ctypes.c_uint64

@@ -2,13 +2,12 @@
 /*
  * The code of queues and ports, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word has a
  * history, and a load gives any value that is not older than what its agent knows. Agents are
- * coroutines that run in random order: the lanes of a warp, further threads of its grid and of a
- * rival, and two threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
+ * coroutines that run in random order: the lanes of a warp, further threads, and two threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
  * before the store that it loaded bring together, and after __syncwarp() what the other lanes know
  * (PTX ISA, "Memory Consistency Model"). The CPU's stores to GPU memory wait in a buffer of their
  * thread until a push, or leave it in any order.
  *
- * A test sets WARP, THREADS, RIVALS, QUEUES, LINES (the largest ring) and IN_WORDS before the #include.
+ * A test sets WARP, THREADS, QUEUES, LINES (the largest ring) and IN_WORDS before the #include.
  */
 #ifndef TEST_QUEUE_MEMORY_H
 #define TEST_QUEUE_MEMORY_H
@@ -69,8 +68,7 @@ static bool ask_cuda(void);
 /* ---- the memory ---------------------------------------------------------- */
 
 enum {
-	RIVAL = WARP + THREADS, /* the first thread of the rival */
-	DEVICE = RIVAL + RIVALS,
+	DEVICE = WARP + THREADS,
 	SENDER = DEVICE, /* or the thread that stops the queues */
 	RECEIVER,
 	AGENTS,
@@ -97,7 +95,6 @@ enum {
 	AT_GENERATION = CONTROL + BARCOPY_QUEUE_GENERATION_AT / 8,
 	AT_OWNER = CONTROL + BARCOPY_QUEUE_OWNER_AT / 8,
 	AT_KERNELS = CONTROL + BARCOPY_QUEUE_KERNELS_AT / 8,
-	AT_LEFT = CONTROL + BARCOPY_QUEUE_LEFT_AT / 8,
 	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
 	AT_BEGUN = STATE + BARCOPY_QUEUE_BEGUN_AT / 8,
 	AT_ENDED = STATE + BARCOPY_QUEUE_ENDED_AT / 8
@@ -125,26 +122,12 @@ struct buffered {
 enum fault {
 	NONE,
 	NO_FENCE, /* the m.fence-th of the device that a correct run executes */
-	WEAK_FENCE, /* acq_rel instead of sc there */
 	MORE_ROOM, /* the kernel sees one line more */
-	LESS_ROOM, /* a bound one too near, as the stop stores it */
-	NO_FREEZE, /* the credit goes on after a stop */
 	NO_GATE,
 	NO_PUSH, /* the CPU's stores wait for other stores' pushes */
-	NO_READ_BACK, /* the stop pushes only */
-	NO_MARK,
-	NO_STOP, /* begin does not see the stop */
-	NO_SEQUENCE, /* a kernel begins to count its calls anew */
-	NO_WAIT, /* begin does not wait for the first producer */
-	EARLY_END, /* by the first producer that leaves */
-	LEFT_OPEN, /* end does not close the grid */
-	ONE_GRID, /* all grids have one number */
-	NO_REFUSAL, /* which grid was refused is forgotten */
-	LATE_STORE, /* end stores another word behind its last store */
 	NO_ACQUIRE, /* an ordered answer */
 	NO_SYNC, /* __syncwarp() orders nothing */
-	POSTS_FAULTS,
-	TORN_WORDS = POSTS_FAULTS,
+	TORN_WORDS,
 	EARLY_FREED, /* the CPU sees half a ring more that was freed */
 	NO_STOP_LINE, /* an abort */
 	NOT_AWAITED, /* begin does not wait until the end of the kernel before has arrived */
@@ -155,7 +138,7 @@ enum fault {
 static struct {
 	uint64_t random;
 	enum fault fault;
-	unsigned int fence; /* of NO_FENCE and WEAK_FENCE */
+	unsigned int fence; /* of NO_FENCE */
 	uint32_t lines, lap_mask;
 	unsigned int stale; /* of 100 loads, those that may give an old value */
 	bool lazy; /* the CPU's stores wait for a push */
@@ -169,18 +152,14 @@ static struct {
 	bool done[AGENTS], waits[AGENTS];
 	unsigned int until[AGENTS], steps;
 	int me;
-	unsigned int turn[3][DEVICE], arrived[3][2];
-	uint64_t gathered[3][2][DEVICE];
+	unsigned int turn[DEVICE], arrived[2];
+	uint64_t gathered[2][DEVICE];
 	const char *wrong;
 	struct gdri_queue q[QUEUES];
 	unsigned int laps[QUEUES][LINES * 8];
 	const uint64_t *freed[QUEUES]; /* lines of the ring that were read, or retired */
 	uint64_t base; /* lines before this run */
 	bool destroyed[QUEUES];
-	bool killed;
-	unsigned int kill_at, stores;
-	unsigned int number[1 + RIVALS]; /* of the running grid, and of each rival thread's */
-	bool late[AGENTS]; /* a kernel with the view of an earlier queue */
 	struct buffered end[8]; /* ENDED of kernels that followed each other, under way */
 	unsigned int ends, slow; /* of `slow` steps one brings a word of them; 0: none are late */
 	bool surplus; /* the last kernel is refused: it may take the owner's word for a while */
@@ -419,10 +398,6 @@ static void drain(int agent, bool all)
 
 static void host_store(uintptr_t addr, uint64_t value)
 {
-	if (m.fault == NO_FREEZE && word_of(addr) == CONTROL && m.me == RECEIVER && value >> 62)
-		value = m.q[queue_of(addr)].received | value >> 62 << 62;
-	if (m.fault == LESS_ROOM && word_of(addr) == CONTROL && value >> 62)
-		value--;
 	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value, NULL };
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
@@ -457,10 +432,6 @@ static void host_push(void)
 
 static void host_flush(void)
 {
-	if (m.fault == NO_READ_BACK) {
-		host_push();
-		return;
-	}
 	drain(m.me, true);
 	fence(true);
 	maybe();
@@ -513,32 +484,31 @@ static void gate_unlock(pthread_mutex_t *gate)
 
 /* ---- the GPU's side ------------------------------------------------------ */
 
-/* Of the warp (0), the whole grid (1) or the rival (2). */
-static const uint64_t *gather(int which, uint64_t value, bool sync)
+/* Of the warp. */
+static const uint64_t *gather(uint64_t value, bool sync)
 {
-	unsigned int first = which == 2 ? RIVAL : 0, t = m.turn[which][m.me]++ & 1;
-	unsigned int n = (unsigned int[]){ WARP, RIVAL, RIVALS }[which];
+	unsigned int t = m.turn[m.me]++ & 1;
 
-	m.gathered[which][t][m.me] = value;
-	if (++m.arrived[which][t] < n) {
+	m.gathered[t][m.me] = value;
+	if (++m.arrived[t] < WARP) {
 		m.waits[m.me] = true;
 	} else {
-		m.arrived[which][t] = 0;
-		for (unsigned int i = first + 1; sync && i < first + n; i++)
-			join_views(&m.now[first], &m.now[i]);
-		for (unsigned int i = first; i < first + n; i++) {
+		m.arrived[t] = 0;
+		for (int i = 1; sync && i < WARP; i++)
+			join_views(&m.now[0], &m.now[i]);
+		for (int i = 0; i < WARP; i++) {
 			m.waits[i] = false;
 			if (sync)
-				m.now[i] = m.now[first];
+				m.now[i] = m.now[0];
 		}
 	}
 	yield();
-	return m.gathered[which][t] + first;
+	return m.gathered[t];
 }
 
 static unsigned int ballot(int yes)
 {
-	const uint64_t *all = gather(0, yes != 0, false);
+	const uint64_t *all = gather(yes != 0, false);
 	unsigned int bits = 0;
 
 	for (int i = 0; i < WARP; i++)
@@ -566,7 +536,7 @@ static void warp_fence(int line, bool sc)
 	}
 	if (m.fault == NO_FENCE && m.fence == i)
 		return;
-	fence(sc && !(m.fault == WEAK_FENCE && m.fence == i));
+	fence(sc);
 	maybe();
 }
 
@@ -575,8 +545,8 @@ static void warp_fence(int line, bool sc)
 #define __any_sync(mask, yes)	 (ballot(yes) != 0)
 #define __all_sync(mask, yes)	 (ballot(yes) == BARCOPY_WARP_ALL >> (32 - WARP))
 #define __shfl_sync(mask, value, src) \
-	((__typeof__(value))gather(0, (uint64_t)(value), false)[(src) % WARP])
-#define __syncwarp(mask)	((void)gather(0, 0, m.fault != NO_SYNC))
+	((__typeof__(value))gather((uint64_t)(value), false)[(src) % WARP])
+#define __syncwarp(mask)	((void)gather(0, m.fault != NO_SYNC))
 #define __popc(bits)		__builtin_popcount(bits)
 #define barcopy_warp_lane()	((unsigned int)m.me)
 #define barcopy_warp_fence()	warp_fence(__LINE__, false)
@@ -584,10 +554,6 @@ static void warp_fence(int line, bool sc)
 #define barcopy_warp_pause()	yield()
 #define barcopy_warp_now()	explored_time()
 #define barcopy_warp_hint()	below(LINES)
-#define barcopy_warp_grid()            \
-	(m.fault == ONE_GRID ? 1       \
-	 : m.late[m.me]	     ? 1 << 20 \
-			     : m.number[m.me < RIVAL ? 0 : m.me - RIVAL + 1])
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
@@ -602,15 +568,7 @@ static uint64_t device_load(uintptr_t addr, bool acquire)
 	if ((at / 2 == AT_ENDED / 2 && m.fault == NOT_AWAITED) ||
 	    (at == AT_ENDED + 1 && m.fault == HALF_AWAITED))
 		return newest(addr_of(queue_of(addr), AT_KERNELS));
-	if (at == AT_CREDIT && m.fault == MORE_ROOM && !(v >> 62))
-		return v + 1;
-	if (at == AT_CREDIT && m.fault == NO_STOP)
-		return v & ~BARCOPY_QUEUE_STOPPED_BIT;
-	if (m.fault == NO_SEQUENCE && at >= REQUESTS && at < STATE && below(8) == 0)
-		return v & DATA_MASK;
-	if (m.fault == NO_WAIT && at == AT_OWNER && (uint32_t)v)
-		return v | 1u << 31; /* open */
-	return v;
+	return v + (at == AT_CREDIT && m.fault == MORE_ROOM);
 }
 
 static void barcopy_warp_load(unsigned long long addr, unsigned int acquire, unsigned long long *v)
@@ -633,12 +591,6 @@ static void check_word(uintptr_t addr, uint64_t value)
 		wrong("a line is skipped or written twice");
 	if (lap && *m.freed[q] < line - m.lines + 1)
 		wrong("a line is written that was not read");
-	if (m.kill_at && ++m.stores == m.kill_at) { /* the context ends: all its threads at once */
-		m.killed = true;
-		for (int i = 0; i < DEVICE; i++)
-			m.done[i] = true;
-		yield();
-	}
 }
 
 static void device_store(uintptr_t addr, uint64_t value)
@@ -647,11 +599,8 @@ static void device_store(uintptr_t addr, uint64_t value)
 
 	if (m.destroyed[queue_of(addr)] && !(m.surplus && at / 2 == AT_OWNER / 2))
 		wrong("a kernel stores after the queue's end");
-	if (at >= REPLIES && at < OUT) {
-		if (m.fault == NO_MARK && value >> 56 == BARCOPY_QUEUE_HEAD_CALL)
-			return;
+	if (at >= REPLIES && at < OUT)
 		check_word(addr, value);
-	}
 	if (m.slow && at / 2 == AT_ENDED / 2)
 		end_leaves(addr, value);
 	else
@@ -662,9 +611,9 @@ static void device_store(uintptr_t addr, uint64_t value)
 static void barcopy_warp_store(int yes, unsigned long long addr, unsigned long long v0,
 			       unsigned long long v1)
 {
-	unsigned int first = below(2), at = word_of(addr);
+	unsigned int first = below(2);
 
-	if (!yes || (m.fault == LATE_STORE && at == AT_LEFT))
+	if (!yes)
 		return;
 	device_store(addr + 8 * first, first ? v1 : v0);
 	device_store(addr + 8 * !first, first ? v0 : v1);
@@ -677,7 +626,7 @@ static void replace(uintptr_t addr, uint64_t value)
 	struct view *before = w->released[(w->count - 1) % HISTORY], *mine = m.released[m.me];
 
 	/* A producer that comes too late may write the owner's word, and takes that back. */
-	if ((m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER) || m.late[m.me])
+	if (m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER)
 		wrong("a kernel adds after the queue's end");
 	if (before) {
 		struct view *both = calloc(1, sizeof(*both));
@@ -701,7 +650,7 @@ static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned lon
 	if (!below(10))
 		m.until[m.me] = m.steps + below(3000);
 	yield();
-	return m.fault == EARLY_END && n > 1 ? (uint64_t)THREADS << 32 : value;
+	return value;
 }
 
 static unsigned long long barcopy_warp_or(unsigned long long addr, unsigned long long bits)
@@ -716,19 +665,12 @@ static unsigned long long barcopy_warp_or(unsigned long long addr, unsigned long
 static unsigned long long barcopy_warp_claim(unsigned long long addr, unsigned long long from,
 					     unsigned long long to)
 {
-	bool leaves = (uint32_t)from && !(uint32_t)to;
 	uint64_t value;
 
 	yield();
 	value = newest(addr);
-	if (m.fault == NO_REFUSAL)
-		to = (uint32_t)to;
-	if (value != from || (leaves && m.fault == LEFT_OPEN))
-		to = value; /* a store that changes nothing */
-	replace(addr, to);
+	replace(addr, value == from ? to : value); /* or a store that changes nothing */
 	maybe();
-	if (value == from && leaves && m.fault == LATE_STORE)
-		device_store(addr_of(queue_of(addr), AT_LEFT), 0);
 	return value;
 }
 
@@ -738,12 +680,10 @@ static unsigned long long barcopy_warp_claim(unsigned long long addr, unsigned l
 
 static void agent(void);
 
-/* Begins a run: memory and queues as after create. `kind`: 0 or BARCOPY_QUEUE_OF_POSTS. */
-static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint32_t lines,
-		       uint32_t kind)
+/* Begins a run: memory and queues as after create. */
+static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint32_t lines)
 {
 	static const struct gdri_copy_plan plan = { .fences = GDR_MAPPING_TYPE_WC };
-	static struct gdri_queue_posts *posts[QUEUES];
 	static struct gdri_cuda_pages pages;
 	char *stacks = m.stacks;
 
@@ -772,7 +712,7 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 			.control = addr_of(q, CONTROL),
 			.state = addr_of(q, STATE),
 			.lines = lines,
-			.generation = (BARCOPY_QUEUE_VERSION | kind) << 24 | 7,
+			.generation = BARCOPY_QUEUE_VERSION << 24 | 7,
 		};
 
 		m.word[q * REGION + AT_GENERATION].value[0] = view.generation;
@@ -787,10 +727,6 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 					      .lines = lines,
 					      .shift = (uint32_t)__builtin_ctz(lines) };
 		m.freed[q] = &m.q[q].received;
-		free(posts[q]);
-		if (kind)
-			ck_assert_int_eq(become_posts(&m.q[q]), 0);
-		posts[q] = m.q[q].posts;
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages and replies over a relaxed memory, of one warp's 32 lanes, a sender and a receiver. */
-enum { WARP = 32, THREADS = 0, RIVALS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 };
+enum { WARP = 32, THREADS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 };
 
 #include "queue_memory.h"
 
@@ -88,7 +88,7 @@ static bool serve_registers(barcopy_warp_t *q, unsigned int flags)
 		run.by[number].kernel = q->begun;
 		run.by[number].flags = flags;
 	}
-	last = gather(0, number, false)[(n - 1) * 4];
+	last = gather(number, false)[(n - 1) * 4];
 	if (q->lane % 4 == 0 && q->line < n && size != size_of(number))
 		wrong("a size");
 	check_bulk(IN + last % IN_WORDS, last, flags);
@@ -137,12 +137,12 @@ static void lane(void)
 		barcopy_warp_end(&q);
 		/* The next kernel comes from another stream: what it knows, it has by the owner's word. It
 		 * may run before this one's last store has arrived. */
-		gather(0, 0, false);
+		gather(0, false);
 		memset(&m.now[m.me], 0, sizeof(m.now[0]));
 		memset(&m.heard[m.me], 0, sizeof(m.heard[0]));
 		drop(m.released[m.me]);
 		m.released[m.me] = NULL;
-		gather(0, 0, false);
+		gather(0, false);
 	}
 }
 
@@ -222,7 +222,7 @@ static void surplus_lane(void)
 			if (!m.pause)
 				m.until[m.me] = m.steps + 300;
 		barcopy_warp_end(&q);
-		gather(0, 0, false);
+		gather(0, false);
 		if (run.endless)
 			break;
 	}
@@ -265,7 +265,7 @@ static void agent(void)
 static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 {
 	memset(&run, 0, sizeof(run));
-	start_over(seed, fault, fence, LINES, 0);
+	start_over(seed, fault, fence, LINES);
 	m.lap_mask = 0x3; /* old words look like new ones early */
 	m.stale = 30;
 	run.messages = unit_quick() ? 150 : 600;
@@ -285,7 +285,7 @@ static void faults(void)
 {
 	expect_right(HOWS * 2);
 	for (unsigned int i = 0; i < fences; i++)
-		if (!fence_at[i].sc) /* that one is against destroy: test_queue_posts.c */
+		if (!fence_at[i].sc) /* that one is against destroy */
 			expect_seen(NO_FENCE, i, 40);
 	for (int fault = NO_SYNC; fault < FAULTS; fault++)
 		expect_seen((enum fault)fault, 0, 40);
@@ -295,7 +295,7 @@ static void ends(void)
 {
 	for (uint64_t seed = 1; seed <= (unit_quick() ? 6 : 60); seed++) {
 		memset(&run, 0, sizeof(run));
-		start_over(seed, NONE, 0, LINES, 0);
+		start_over(seed, NONE, 0, LINES);
 		m.lap_mask = 3;
 		m.surplus = true;
 		run.endless = seed % 3;

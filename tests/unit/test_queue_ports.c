@@ -8,7 +8,6 @@
 enum {
 	WARP = 2, /* no two threads of a port are one warp's */
 	THREADS = 3,
-	RIVALS = 0,
 	PRODUCERS = WARP + THREADS,
 	QUEUES = 1,
 	LINES = 8, /* or 2, 4 */
@@ -426,7 +425,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	memset(&stored, 0, sizeof(stored));
 	memset(done, 0, sizeof(done));
 	memset(open, 0, sizeof(open));
-	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3], 0);
+	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
 	m.lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
 	if (m.lap_mask == 3 && seed / 18 % 2)
