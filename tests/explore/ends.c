@@ -321,26 +321,46 @@ void memory_check(void)
 	all_is_back();
 }
 
-void queues(int thread)
+static void one_queue(gdr_t ctx)
 {
 	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
-	gdr_t ctx = thread == 2 && ex_random(2) ? g : other;
 	barcopy_queue_state_t state = { .struct_size = sizeof(state) };
 	barcopy_queue_t q;
 
-	in_context();
-	for (uint32_t n = ex_random(3); n; n--) {
-		o.flags = ex_random(2) ? BARCOPY_QUEUE_POSTS : 0;
-		if (gone(barcopy_queue_create(ctx, 0, &o, &q), "a queue"))
-			continue;
-		if (ctx == g) { /* nobody ends it */
-			MUST(barcopy_queue_get_state(q, &state));
-			if (state.phase != BARCOPY_QUEUE_NEVER_BEGUN)
-				ex_fail("a new queue in phase %d", (int)state.phase);
-		}
-		if (ctx == g || ex_random(2))
-			gone(barcopy_queue_destroy(q, ex_random(2) ? 0 : 1000000), "a destroy");
+	if (gone(barcopy_queue_create(ctx, 0, &o, &q), "a queue"))
+		return;
+	if (ctx == g) { /* nobody ends it */
+		MUST(barcopy_queue_get_state(q, &state));
+		if (state.phase != BARCOPY_QUEUE_NEVER_BEGUN)
+			ex_fail("a new queue in phase %d", (int)state.phase);
 	}
+	if (ctx == g || ex_random(2))
+		gone(barcopy_queue_destroy(q, ex_random(2) ? 0 : 1000000), "a destroy");
+}
+
+static void one_port(gdr_t ctx)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_port_t p;
+
+	if (gone(barcopy_port_create(ctx, 0, &o, &p), "a port"))
+		return;
+	if (ex_random(2))
+		gone(barcopy_port_end(p), "an end");
+	if (ctx == g || ex_random(2))
+		gone(barcopy_port_destroy(p), "a destroy");
+}
+
+void queues(int thread)
+{
+	gdr_t ctx = thread == 2 && ex_random(2) ? g : other;
+
+	in_context();
+	for (uint32_t n = ex_random(3); n; n--)
+		if (ex_random(2))
+			one_queue(ctx);
+		else
+			one_port(ctx);
 	if (thread)
 		return;
 	MUST(gdr_close(other));
