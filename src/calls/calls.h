@@ -54,5 +54,7 @@ void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, 
 void gdri_stats_init(void);
 
 void gdri_stats_summary(const barcopy_stats_t *stats, struct gdri_text *text);
+/* At the library's load: the summary goes to the file that standard error is now. */
+void gdri_stats_note_stderr(void);
 
 #endif

@@ -86,7 +86,7 @@ void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 static struct stat at_load;
 static bool known;
 
-__attribute__((constructor)) static void look_at_load(void)
+__attribute__((constructor)) void gdri_stats_note_stderr(void)
 {
 	known = !fstat(STDERR_FILENO, &at_load);
 }
