@@ -338,17 +338,16 @@ static void one_queue(gdr_t ctx)
 		gone(barcopy_queue_destroy(q, ex_random(2) ? 0 : 1000000), "a destroy");
 }
 
-static void one_port(gdr_t ctx)
+/* In the context that nobody closes: gdr_close() leaves an open port's memory mapped. */
+static void one_port(void)
 {
 	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
 	barcopy_port_t p;
 
-	if (gone(barcopy_port_create(ctx, 0, &o, &p), "a port"))
-		return;
+	MUST(barcopy_port_create(g, 0, &o, &p));
 	if (ex_random(2))
-		gone(barcopy_port_end(p), "an end");
-	if (ctx == g || ex_random(2))
-		gone(barcopy_port_destroy(p), "a destroy");
+		MUST(barcopy_port_end(p));
+	MUST(barcopy_port_destroy(p));
 }
 
 void queues(int thread)
@@ -360,7 +359,7 @@ void queues(int thread)
 		if (ex_random(2))
 			one_queue(ctx);
 		else
-			one_port(ctx);
+			one_port();
 	if (thread)
 		return;
 	MUST(gdr_close(other));
