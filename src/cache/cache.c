@@ -204,7 +204,9 @@ static void end_locked(struct gdri_cache *cache)
 	/* Regions in use are unpinned too. Their entries stay until the last put. */
 	while ((e = TAILQ_FIRST(&cache->regions))) {
 		gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
-		gdri_cache_close_locked(cache, e); /* unless the kill has released it */
+		/* What the kill has released a put that drains may have freed by now. */
+		if (e == TAILQ_FIRST(&cache->regions))
+			gdri_cache_close_locked(cache, e);
 	}
 	gdri_cache_unlock(cache);
 	gdri_inside_enter();

@@ -66,8 +66,8 @@ static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
 
 void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	if (unlist_locked(cache, e))
-		unpin(cache, e);
+	(void)unlist_locked(cache, e);
+	unpin(cache, e);
 	/* Its last put may come when the slot has another cache: no user of that one's. */
 	atomic_store_explicit(&e->size, 0, memory_order_relaxed);
 }

@@ -231,6 +231,59 @@ void next_check(void)
 	all_is_back();
 }
 
+/* ---- leftover: gdr_close() beside the put that unpins what it releases, and a get elsewhere --- */
+
+static barcopy_region_t last_use;
+
+void leftover_begin(void)
+{
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	former = new_cache(other, true, UINT64_MAX);
+	MUST(barcopy_cache_get(former, shared[1], 8, &last_use));
+	MUST(barcopy_cache_invalidate(former, shared[1], 8));
+	uses(GET, former, shared[0], 0);
+	a = new_cache(g, true, UINT64_MAX);
+}
+
+void leftover(int thread)
+{
+	barcopy_region_t r;
+
+	in_context();
+	if (!thread) {
+		MUST(gdr_close(other));
+	} else if (thread == 1) {
+		gone(barcopy_cache_put(former, &last_use), "a put");
+	} else {
+		for (uint32_t i = 2; i < SHARED; i++) {
+			MUST(barcopy_cache_get(a, shared[i], 8, &r));
+			ex_yield();
+			check_tag(r.cpu_ptr, i, "a get");
+			MUST(barcopy_cache_put(a, &r));
+			ex_progress();
+		}
+	}
+}
+
+void leftover_check(void)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	MUST(barcopy_cache_get_stats(a, &s));
+	if (s.regions != 2 || s.bytes_pinned != 2 * CHUNK)
+		ex_fail("%d regions, %d bytes of a cache of two chunks", (int)s.regions,
+			(int)s.bytes_pinned);
+	uses(GET, a, shared[2], 2);
+	MUST(barcopy_cache_get_stats(a, &s));
+	if (s.hits != 1)
+		ex_fail("a region of a cache is not found any more");
+	MUST(barcopy_cache_destroy(a));
+	all_is_back();
+}
+
 /* ---- engine: copies by the engine beside ends of other handles on the same region ------------ */
 
 void engine_begin(void)

@@ -811,6 +811,7 @@ const struct scenario scenarios[] = {
 	{ "doom", 3, 256, doom_begin, doom, doom_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
 	{ "next", 3, 256, next_begin, next, next_check },
+	{ "leftover", 3, 256, leftover_begin, leftover, leftover_check },
 	{ "engine", 3, 256, engine_begin, engine, engine_check },
 	{ "memory", 3, 256, memory_begin, memory, memory_check },
 	{ "queues", 3, 256, memory_begin, queues, queues_check },

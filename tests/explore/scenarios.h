@@ -75,6 +75,7 @@ void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
 void next_begin(void), next(int thread), next_check(void);
+void leftover_begin(void), leftover(int thread), leftover_check(void);
 void engine_begin(void), engine(int thread), engine_check(void);
 void memory_begin(void), memory(int thread), memory_check(void);
 void queues(int thread), queues_check(void);
