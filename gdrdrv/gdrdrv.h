@@ -8,7 +8,7 @@
  *
  *	mmap_lock of a process		taken by the kernel before ->mmap, ->fault, ->close of a VMA
  *	gdrdrv_file.lock		table of regions and handles of one descriptor
- *	p2p_large_lock			p2p.c, around the get of a large pin
+ *	p2p_large_locks			p2p.c, one of them around the get of a large pin
  *	p2p_key_lock			p2p.c, around get and put; not in the free callback; nothing
  *					of gdrdrv is allocated under it
  *	the GPU driver's own locks	held by the GPU driver around get, put and the free callback
@@ -195,6 +195,7 @@ void gdrdrv_proc_exit(void);
  * gdrdrv_mr_revoke(). gdrdrv_p2p_ranges() writes up to @max of the runs that cover the region and
  * returns the number of all; -EINVAL once revoked.
  */
+void gdrdrv_p2p_init(void);
 bool gdrdrv_p2p_is_persistent(void);
 bool gdrdrv_p2p_can_force_pcie(void);
 int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);

@@ -59,6 +59,7 @@ static int __init gdrdrv_init(void)
 	int ret;
 
 	gdrdrv_memtype_init();
+	gdrdrv_p2p_init();
 	ret = gdrdrv_proc_init();
 	if (ret)
 		return ret;

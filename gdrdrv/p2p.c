@@ -28,6 +28,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/hash.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/rwsem.h>
@@ -65,11 +66,22 @@ struct gdrdrv_p2p_pin {
 };
 
 /*
- * Gets of 16 MiB and more, one at a time. The GPU driver allocates for a request before it checks
- * the address, charged to no cgroup: without this, threads that wait for its lock would hold that
- * memory all at once. Taken before p2p_key_lock; no callback takes it.
+ * Gets of 16 MiB and more, one at a time for each user. The GPU driver allocates for a request
+ * before it checks the address, charged to no cgroup: without this, threads that wait for its lock
+ * would hold that memory all at once. Users share a lock where their hashes meet, so that a user
+ * with many numbers (user namespaces) cannot hold more. Taken before p2p_key_lock; no callback
+ * takes it.
  */
-static DEFINE_MUTEX(p2p_large_lock);
+#define P2P_LARGE_BITS 5
+static struct mutex p2p_large_locks[1 << P2P_LARGE_BITS];
+
+void gdrdrv_p2p_init(void)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(p2p_large_locks); i++)
+		mutex_init(&p2p_large_locks[i]);
+}
 
 #define P2P_HAS_PERSISTENT \
 	(__is_defined(HAVE_P2P_PERSISTENT_API) || __is_defined(HAVE_P2P_NULL_CALLBACK))
@@ -214,7 +226,8 @@ static bool p2p_is_too_large(u64 size)
 
 int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
-	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE, large = req->size >= SZ_16M;
+	struct mutex *large = &p2p_large_locks[hash_32(__kuid_val(mr->uid), P2P_LARGE_BITS)];
+	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
 	struct gdrdrv_p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
 
@@ -226,7 +239,9 @@ int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	pin->mr = mr;
 	mr->pin = pin;
 
-	if (large && mutex_lock_killable(&p2p_large_lock))
+	if (req->size < SZ_16M)
+		large = NULL;
+	if (large && mutex_lock_killable(large))
 		return -EINTR;
 	if (force || gdrdrv_p2p_is_persistent()) {
 		ret = down_read_killable(&p2p_key_lock);
@@ -243,7 +258,7 @@ int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 		ret = p2p_get_callback(pin, req);
 	}
 	if (large)
-		mutex_unlock(&p2p_large_lock);
+		mutex_unlock(large);
 	if (!ret && !pin->number) {
 		mr->any_context = true;
 		atomic_inc(&gdrdrv_p2p_pins);

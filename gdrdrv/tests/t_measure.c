@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Counts faults and entries of a whole mapping; times map, first touch, unmap, revocation. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 
 #include "rig.h"
@@ -200,6 +201,54 @@ static void t_handle_wrap(void)
 	printf("# handles wrapped after %d pins\n", i);
 }
 
+static void *wrong_pins(void *unused)
+{
+	uint64_t h;
+
+	(void)unused;
+	for (;;)
+		FAILS(EINVAL, pin(drv, PROVIDER_VA_BASE - GPU_PAGE, 32 * MiB, &h));
+	return NULL;
+}
+
+/* One user's threads pin 32 MiB at a wrong address; another user pins 16 MiB of its own. */
+static void t_measure_large(void)
+{
+	static const unsigned int threads[] = { 0, 1, 8, 64 };
+	long long start, one, sum, worst;
+	unsigned int t, i, n;
+	pid_t pid;
+
+	CHECK(gpu_info(prov).bar_size >= 32 * MiB);
+	for (t = 0; t < ARRAY_SIZE(threads); t++) {
+		pid = fork();
+		if (!pid) {
+			pthread_t thread;
+
+			CHECK(!setgid(1001) && !setuid(1001));
+			drv = drv_open();
+			for (i = 0; i < threads[t]; i++)
+				CHECK(!pthread_create(&thread, NULL, wrong_pins, NULL));
+			pause();
+		}
+		usleep(300000);
+		for (n = 0, sum = 0, worst = 0; n < 20 && sum < 10000000; n++) {
+			uint64_t va = gpu_alloc(prov, 16 * MiB);
+
+			start = now_us();
+			CHECK_EQ(unpin(drv, must_pin(drv, va, 16 * MiB)), 0);
+			one = now_us() - start;
+			OK(gpu_free(prov, va));
+			sum += one;
+			worst = one > worst ? one : worst;
+		}
+		CHECK(!kill(pid, SIGKILL));
+		wait_child(pid);
+		printf("# large pins: %u threads of another user: mean %lld us, worst %lld us of %u\n",
+		       threads[t], sum / n, worst, n);
+	}
+}
+
 /*
  * Writes bytes that the host checks in the BAR's file after the machine has ended: each set-up has
  * a place of its own.
@@ -227,6 +276,7 @@ const struct test tests_measure[] = {
 	{ "measure", t_measure, PERSISTENT, 120, 0 },
 	{ "measure-revoke", t_measure_revoke, CALLBACK, 240, 0 },
 	{ "measure-held", t_measure_held, ANY_MODE, 240, 0 },
+	{ "measure-large", t_measure_large, ANY_MODE, 240, 0 },
 	{ "handle-wrap", t_handle_wrap, PERSISTENT, 400, 0 },
 	{ "host-pattern", t_host_pattern, ANY_MODE, 0, 0 },
 	{ NULL, NULL, 0, 0, 0 },

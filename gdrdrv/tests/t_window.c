@@ -334,11 +334,15 @@ static void *armed_pin_thread(void *arg)
 
 /*
  * A pin does not wait for another one, which the GPU driver has not finished. A large one waits for a
- * large one, so that the GPU driver has the memory of one such request at a time.
+ * large one of its user, so that the GPU driver has the memory of one such request at a time, and
+ * for no other user's.
  */
 static void t_pin_beside(void)
 {
 	const size_t large = 16 * MiB;
+	int done[2];
+	pid_t pid;
+	char byte;
 	uint64_t aside = gpu_alloc(prov, GPU_PAGE), va = gpu_alloc(prov, GPU_PAGE);
 	struct pinner p = { .va = gpu_alloc(prov, large), .size = large, .ret = 1 };
 	struct pinner q = { .va = gpu_alloc(prov, large), .size = large, .ret = 1 };
@@ -350,9 +354,23 @@ static void t_pin_beside(void)
 	while (!__atomic_load_n(&q.tid, __ATOMIC_ACQUIRE) || !thread_sleeps(q.tid))
 		;
 	must_pin(drv, va, GPU_PAGE);
+	CHECK(!pipe(done));
+	pid = fork();
+	if (!pid) {
+		alarm(60);
+		CHECK(!setgid(1000) && !setuid(1000));
+		drv = drv_open();
+		prov = prov_open();
+		must_pin(drv, gpu_alloc(prov, large), large);
+		CHECK_EQ(write(done[1], "", 1), 1);
+		_exit(0); /* by callback, its put waits for the stopped get */
+	}
+	close(done[1]);
+	CHECK_EQ(read(done[0], &byte, 1), 1);
 	CHECK_EQ(__atomic_load_n(&p.ret, __ATOMIC_ACQUIRE), 1);
 	CHECK_EQ(__atomic_load_n(&q.ret, __ATOMIC_ACQUIRE), 1);
 	CHECK_EQ(window_go(), PROVIDER_FREED_INSIDE);
+	CHECK_EQ(wait_child(pid), 0);
 	CHECK(!pthread_join(p.thread, NULL));
 	CHECK(!pthread_join(q.thread, NULL));
 	CHECK_EQ(p.ret, 0);
