@@ -98,13 +98,6 @@ static inline void gdrdrv_mapping_init(struct address_space *mapping)
 #endif
 }
 
-/* The argument of a class's devnode() is const from 6.2 on. */
-#ifdef HAVE_CLASS_DEVNODE_CONST
-#define GDRDRV_DEVNODE_CONST const
-#else
-#define GDRDRV_DEVNODE_CONST
-#endif
-
 /* The name of the hook that may refuse to split a VMA. */
 #ifdef HAVE_VM_OPS_MAY_SPLIT
 #define GDRDRV_VM_OPS_MAY_SPLIT may_split

@@ -53,11 +53,6 @@ check VM_OPS_MAY_SPLIT "$@" <<'C'
 static int s(struct vm_area_struct *v, unsigned long a) { return 0; }
 const struct vm_operations_struct t = { .may_split = s };
 C
-check CLASS_DEVNODE_CONST "$@" <<'C'
-#include <linux/device.h>
-static char *d(const struct device *dev, umode_t *mode) { return NULL; }
-const struct class t = { .devnode = d };
-C
 check INVALIDATE_LOCK "$@" <<'C'
 #include <linux/fs.h>
 struct rw_semaphore *t(struct address_space *m) { return &m->invalidate_lock; }

@@ -125,10 +125,10 @@ row_run() {
 	[ -z "$shows" ] || grep -qaE "$shows" "$W/console" || fail "$id: no \"$shows\""
 }
 
-# Tests the check for GPL-only symbols: it must find those of the open flavour.
+# Tests the check for GPL-only symbols: it must find those of the provider.
 row_gpl() {
-	if [ "$(gpl_symbols "$W/mod/gdrdrv-580.ko" | wc -l)" -gt 3 ]; then
-		pass "the check for GPL-only symbols sees those of the open flavour"
+	if [ "$(gpl_symbols "$W/mod/provider-580.ko" | wc -l)" -gt 3 ]; then
+		pass "the check for GPL-only symbols sees those of the provider"
 	else
 		fail "the check for GPL-only symbols is blind"
 	fi

@@ -46,7 +46,7 @@ take_theirs() {
 # The next boot's scripts for gdrdrv, by systemd and by sysvinit. The module is loaded; the kernel
 # has made its node, number 510:0, and an administrator's rule has set group 44 and mode 0660.
 # Prints the scripts that ran, and the node afterwards. LISTED=yes|no: whether /proc/devices has the
-# name (the build for the proprietary flavour is a misc device).
+# name (drivers differ in it).
 boot() { # LISTED
 	# shellcheck disable=SC2016
 	unshare --mount --pid --fork --kill-child sh -c '
