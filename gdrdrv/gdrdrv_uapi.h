@@ -115,8 +115,8 @@ struct gdrdrv_ioc_get_version {
 /*
  * Several numbers encode the size of a pointer instead of that of the structure. The interface is
  * frozen so, and they are written with a 64-bit integer in its place; 32-bit programs are not
- * served. Numbers from 17 to 254 are extensions of this driver; earlier drivers return ENOTTY. Number
- * 16 and attribute 16 had a meaning once and get no other.
+ * served. Numbers from 17 to 254 are extensions of this driver; earlier drivers return ENOTTY.
+ * Number 16 and attribute 16 had a meaning once and get no other.
  */
 #define GDRDRV_IOC_MAGIC	    0xDA
 #define GDRDRV_IOC_PIN_BUFFER	    _IOWR(GDRDRV_IOC_MAGIC, 1, struct gdrdrv_ioc_pin_buffer)

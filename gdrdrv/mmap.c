@@ -292,8 +292,8 @@ static struct gdrdrv_mr *gdrdrv_mmap_find(struct gdrdrv_file *file, struct vm_ar
  * @filp: the node
  * @vma: its page offset is the region's handle
  *
- * Return: 0; -EACCES (not the process that opened the node), -EPERM (executable), -EINVAL (private, no
- * such handle, longer than the region, or revoked), -EAGAIN (mapped already).
+ * Return: 0; -EACCES (not the process that opened the node), -EPERM (executable), -EINVAL (private,
+ * no such handle, longer than the region, or revoked), -EAGAIN (mapped already).
  */
 int gdrdrv_mmap(struct file *filp, struct vm_area_struct *vma)
 {

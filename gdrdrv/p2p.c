@@ -142,7 +142,7 @@ static void p2p_callback(void *number)
 	if (!pin)
 		return;
 	gdrdrv_mr_revoke(pin->mr);
-	/* gdrdrv_p2p_ranges() reads the table only under mr->lock and only before the revocation. */
+	/* gdrdrv_p2p_ranges() reads the table under mr->lock, before the revocation alone. */
 	nvidia_p2p_free_page_table(pin->table);
 	p2p_drop(pin);
 }

@@ -127,7 +127,7 @@ row_run() {
 
 # Tests the check for GPL-only symbols: it must find those of the provider.
 row_gpl() {
-	if [ "$(gpl_symbols "$W/mod/provider-580.ko" | wc -l)" -gt 3 ]; then
+	if gpl_symbols "$W/mod/provider-580.ko" | grep -qx register_kprobe; then
 		pass "the check for GPL-only symbols sees those of the provider"
 	else
 		fail "the check for GPL-only symbols is blind"
