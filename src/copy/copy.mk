@@ -3,7 +3,7 @@
 
 # The loops, and what calls them, begin at line boundaries: where they lay by chance made 1 KiB
 # writes of cached memory 20% faster or slower (AMD EPYC, 2026-11-21, perf/compare.c).
-$(foreach f,copies words,$(O)/src/calls/$(f).o $(O)/src/calls/$(f).pic.o) $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
+$(foreach f,copies single,$(O)/src/calls/$(f).o $(O)/src/calls/$(f).pic.o) $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
 
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 GDRI_COPY_SRCS := $(addprefix src/copy/, copy.c copyv.c cpu.c moves.c plan.c words.c)

@@ -153,10 +153,10 @@ FAULTS = {
 """, """	pthread_mutex_unlock(&ctx->lock);
 	h->h = gdri_slot_publish(&handle->slot);
 """)]),
-    "reported-without-lock": ("revoked", [("src/calls/memory.c", "		found->reported = true;\n", ""), (
-        "src/calls/memory.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
+    "reported-without-lock": ("revoked", [("src/calls/shared.c", "		found->reported = true;\n", ""), (
+        "src/calls/shared.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
         "	pthread_mutex_unlock(&ctx->lock);\n	if (found)\n		found->reported = true;\n	return found;\n")]),
-    "idle-is-reported": ("revoked", [("src/calls/memory.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
+    "idle-is-reported": ("revoked", [("src/calls/shared.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
     # rm's verdict and what rm shares.
     "verdict-without-lock": ("verdict", [(TRIAL, """	pthread_mutex_lock(&lock);
 	rc = verify_locked(gpu, context);

@@ -2,7 +2,7 @@
 /*
  * The fences around a copy by the GPU's copy engine, watched (step.h): what core/offload.c adds to
  * those of the copies, which test_copy_fences.c is for; and those of a vector over several handles
- * (calls/copyv.c).
+ * (calls/vectors.c).
  */
 #include <errno.h>
 #include <setjmp.h>
