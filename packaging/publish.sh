@@ -20,9 +20,8 @@ fill() {
 	touch -r "$1.before" "$1"
 	rm "$1.before"
 }
-fill README.md "s|the repository's issue tracker|[the issue tracker]($url/issues)|"
 fill SECURITY.md "s|the security reports of the repository's issue tracker|the security reports of [the issue tracker]($url/security)|"
-fill MAINTAINERS.md "s|the repository's issue tracker|[the issue tracker]($url/issues)|"
+fill MAINTAINERS.md "s|^Repository, issue tracker and downloads: .*|Repository: $url, issue tracker: [$url/issues]($url/issues).|"
 fill CITATION.cff "\$a repository-code: $url"
 fill packaging/debian/control "s|^Rules-Requires-Root:|Homepage: $url\nVcs-Browser: $url\n&|"
 fill packaging/rpm/barcopy.spec "s|^License: .*|&\nURL:            $url|"

@@ -117,7 +117,7 @@ def make(root):
         sys.exit(f"src/ or docs/design.md has other layers than the page: {sorted(folders)}, {layers}")
     host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
-    written = figure("write", "8", "cuMemcpy"), figure("write", "8", "library")
+    written = figure("write", "8", "cuMem.pin"), figure("write", "8", "library")
     served = [(f"{host[0]}: memory of the CPU? Asked first", f"{host[1]}: {host[2]}")] + [
         (f"{number}. {name}", f"{uses}: {serves}") for number, (name, uses, serves) in enumerate(others, 1)]
     times = ucx(read(root, "docs/results/clients.md"))
@@ -146,7 +146,7 @@ def make(root):
     }
     for table in ("write", "read"):
         for size in ("8", "1K", "4K"):
-            for column, name in (("library", "OURS"), ("cuMemcpy", "CUDA")):
+            for column, name in (("library", "OURS"), ("cuMem.pin", "CUDA")):
                 values[f"{table.upper()}_{size}_{name}"] = figure(table, size, column)
     template = read(root, "docs/page/index.html.in")
     page = re.sub(r"@([A-Z0-9_]+K?_?[A-Z]*)@", lambda found: values[found[1]], template)

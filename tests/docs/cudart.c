@@ -32,6 +32,16 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
 	return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind)
+{
+	CUresult r = make_current();
+
+	if (r == CUDA_SUCCESS)
+		r = kind == cudaMemcpyDeviceToHost ? cuMemcpyDtoH_v2(to, (CUdeviceptr)from, size)
+						   : cuMemcpyHtoD_v2((CUdeviceptr)to, from, size);
+	return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+}
+
 cudaError_t cudaFree(void *ptr)
 {
 	CUresult r = make_current();
