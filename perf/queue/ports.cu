@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What ports cost and carry, on a GPU: ports.sh builds this, with -DTODAY also against the headers and the
+ * library of a version that had queues of posts, and prints both as one table. Every message and every
+ * answer is compared. Beside them a FIFO as proxies have it: a ticket, one store of 16 bytes that
+ * releases, and the CPU's tail in host memory, which whoever waits polls over the link.
+ *
+ *     ports [MILLIONS]    of posts, and a tenth of calls, that the last part compares; 0: none
+ */
+#include <barcopy_queue.cuh>
+#include <cuda_runtime.h>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#define SECOND 1000000000ull
+#ifdef TODAY
+#define NAME "before"
+typedef barcopy_port_t poster;
+typedef barcopy_queue_view_t view_t;
+#else
+#define NAME "ports"
+typedef barcopy_poster_t poster;
+typedef barcopy_port_view_t view_t;
+#endif
+
+static void must(bool failed, const char *what, const char *why)
+{
+	if (!failed)
+		return;
+	printf("FAIL %s: %s\n", what, why);
+	exit(1);
+}
+
+#define CUDA(call) must((call) != cudaSuccess, #call, cudaGetErrorString(cudaGetLastError()))
+#define GDR(call) must((call) != 0, #call, barcopy_last_error())
+
+static double now()
+{
+	timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* ---- either kind on the CPU ---------------------------------------------------------------------- */
+
+struct message {
+	unsigned word[12];
+};
+
+#ifdef TODAY
+struct ring {
+	barcopy_queue_t q;
+	view_t view;
+
+	ring(gdr_t g, unsigned lines)
+	{
+		barcopy_queue_options_t o = { sizeof(o), lines, BARCOPY_QUEUE_POSTS };
+
+		GDR(barcopy_queue_create(g, 0, &o, &q));
+		GDR(barcopy_queue_get_view(q, &view));
+	}
+	~ring() { GDR(barcopy_queue_destroy(q, SECOND)); }
+
+	unsigned take(unsigned, const std::function<uint64_t(const unsigned *)> &see)
+	{
+		uint64_t call, answer;
+		uint32_t which = 0;
+		message m;
+
+		if (barcopy_queue_receive_any(&q, 1, &which, &m, sizeof(m), nullptr, &call, 0, 5 * SECOND))
+			return 0;
+		answer = see(m.word);
+		if (call)
+			GDR(barcopy_queue_answer(q, &call, &answer, 1));
+		return 1;
+	}
+};
+#else
+struct ring {
+	barcopy_port_t q;
+	view_t view;
+
+	ring(gdr_t g, unsigned lines)
+	{
+		barcopy_port_options_t o = { sizeof(o), lines, 0, 0, 0, 0 };
+
+		GDR(barcopy_port_create(g, 0, &o, &q));
+		GDR(barcopy_port_get_view(q, &view));
+	}
+	~ring() { GDR(barcopy_port_destroy(q)); }
+
+	unsigned take(unsigned most, const std::function<uint64_t(const unsigned *)> &see)
+	{
+		barcopy_port_message_t m[32];
+		uint32_t n, call[32], k = 0;
+		uint64_t answer[32];
+
+		if (barcopy_port_receive(q, m, most, &n, 5 * SECOND))
+			return 0;
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t a = see((const unsigned *)m[i].data);
+
+			if (m[i].call) {
+				call[k] = m[i].call;
+				answer[k++] = a;
+			}
+		}
+		if (k)
+			GDR(barcopy_port_answer(q, call, answer, k));
+		return n;
+	}
+};
+#endif
+
+struct fifo {
+	ulonglong2 *slots;		  /* in host memory, like the tail */
+	unsigned long long *tail, *head;  /* head: in GPU memory, and behind it the tail as last seen */
+	unsigned long long size;
+};
+
+/* ---- kernels ------------------------------------------------------------------------------------- */
+
+enum { ORDERED = 1, CALL = 2, WAIT = 4 };
+
+__device__ static unsigned long long global_ns()
+{
+	unsigned long long ns;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+	return ns;
+}
+
+static __host__ __device__ unsigned number(unsigned who, unsigned n, unsigned i)
+{
+	return (who * 2654435761u ^ n * 40503u) + i * 97;
+}
+
+/* Words 2 and 3 of a message: who, which. sum[0]: refused, sum[1]: wrong answers; ns: of each, thread 0's. */
+__global__ void post(view_t view, unsigned first, unsigned count, int how, unsigned long long *sum, unsigned *ns)
+{
+	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, who = first + t, m[12];
+	unsigned flags = how & ORDERED ? BARCOPY_WARP_ORDERED : 0;
+	unsigned long long reply = 0, start;
+	bool ok = true;
+	poster p;
+
+#ifdef TODAY
+	ok = barcopy_port_begin(&p, view, gridDim.x * blockDim.x);
+#else
+	barcopy_port_open(&p, view);
+#endif
+#if __CUDA_ARCH__ >= 900 /* of a dependent launch, the next grid may begin now */
+	asm volatile("griddepcontrol.launch_dependents;");
+#endif
+	for (unsigned n = 1; n <= count && ok; n++) {
+		for (unsigned i = 0; i < 12; i++)
+			m[i] = number(who, n, i);
+		m[2] = who;
+		m[3] = n;
+		start = global_ns();
+		if (how & CALL) {
+#ifdef TODAY
+			ok = barcopy_port_call(&p, t, m, 48, flags) && barcopy_port_wait(&p, &reply, flags);
+#else
+			ok = barcopy_port_call(&p, m, 48, &reply, BARCOPY_PORT_NO_LIMIT, flags);
+#endif
+			if (ok && reply != ((unsigned long long)who << 24 ^ n))
+				atomicAdd(sum + 1, 1);
+		} else {
+#ifdef TODAY
+			ok = barcopy_port_post(&p, m, 48, flags);
+#else
+			unsigned long long at = barcopy_port_post(&p, m, 48, flags);
+
+			ok = at && (!(how & WAIT) || barcopy_port_wait(&p, at, BARCOPY_PORT_NO_LIMIT, flags));
+#endif
+		}
+		if (ns && t == 0)
+			ns[n - 1] = (unsigned)(global_ns() - start);
+	}
+#ifdef TODAY
+	barcopy_port_end(&p);
+#endif
+	if (!ok)
+		atomicAdd(sum, 1);
+}
+
+__global__ void empty()
+{
+}
+
+__device__ static unsigned long long fifo_tail(const fifo &f)
+{
+	unsigned long long v;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(f.tail) : "memory");
+	return v;
+}
+
+__global__ void push(fifo f, unsigned count, bool wait, unsigned *ns)
+{
+	unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+
+	for (unsigned n = 1; n <= count; n++) {
+		unsigned long long start = global_ns(), h = atomicAdd(f.head, 1), v;
+		unsigned long long lap = ((h / f.size + 1) & 1) << 63;
+
+		if (h >= f.size + *(volatile unsigned long long *)(f.head + 1)) {
+			while ((v = fifo_tail(f)) + f.size <= h)
+				;
+			f.head[1] = v;
+		}
+		asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(f.slots + h % f.size),
+			     "l"((unsigned long long)t << 32 | n), "l"(lap | 1)
+			     : "memory");
+		while (wait && fifo_tail(f) <= h)
+			;
+		if (ns && t == 0)
+			ns[n - 1] = (unsigned)(global_ns() - start);
+	}
+}
+
+/* ---- measurements -------------------------------------------------------------------------------- */
+
+static gdr_t g;
+static cudaStream_t stream[4];
+static unsigned long long *sum;
+static unsigned *ns;
+static std::vector<unsigned> seen;
+static unsigned long wrong;
+
+static uint64_t see(const unsigned *m)
+{
+	unsigned who = m[2], n = m[3];
+
+	if (who >= seen.size() || n != ++seen[who] || m[11] != number(who, n, 11) || m[5] != number(who, n, 5))
+		wrong++;
+	return (uint64_t)who << 24 ^ n;
+}
+
+static void check(const char *what)
+{
+	CUDA(cudaDeviceSynchronize());
+	if (wrong || sum[0] || sum[1])
+		printf("FAIL %s: %lu messages wrong, %llu threads refused, %llu answers wrong\n", what, wrong, sum[0], sum[1]);
+	if (wrong || sum[0] || sum[1])
+		exit(1);
+}
+
+/* Millions a second. */
+static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned count, int how, unsigned most,
+		   unsigned lines)
+{
+	ring r(g, lines);
+	unsigned per = blocks * threads;
+	unsigned long total = (unsigned long)kernels * per * count, got = 0;
+	double start;
+
+	seen.assign(kernels * per, 0);
+	CUDA(cudaDeviceSynchronize());
+	start = now();
+	for (unsigned k = 0; k < kernels; k++)
+		post<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr);
+	while (got < total) {
+		unsigned n = r.take(most, see);
+
+		must(!n, "receive", "nothing came for 5 s");
+		got += n;
+	}
+	start = total / (now() - start) / 1e6;
+#ifndef TODAY
+	uint32_t n;
+	barcopy_port_message_t m;
+	barcopy_port_receive(r.q, &m, 1, &n, 0); /* retires the last */
+#endif
+	check("rate");
+	return start;
+}
+
+static double median(unsigned n)
+{
+	std::sort(ns, ns + n);
+	return ns[n / 2] / 1e3;
+}
+
+static double trip(int how)
+{
+	const unsigned n = 20000;
+	ring r(g, 1024);
+
+	seen.assign(1, 0);
+	post<<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns);
+	for (unsigned got = 0; got < n; got++)
+		must(!r.take(1, see), "receive", "nothing came for 5 s");
+#ifndef TODAY
+	uint32_t c;
+	barcopy_port_message_t m;
+	barcopy_port_receive(r.q, &m, 1, &c, 0);
+#endif
+	check("trip");
+	return median(n);
+}
+
+static fifo make_fifo(unsigned size)
+{
+	fifo f;
+
+	CUDA(cudaHostAlloc((void **)&f.slots, size * sizeof(*f.slots), cudaHostAllocMapped));
+	CUDA(cudaHostAlloc((void **)&f.tail, 64, cudaHostAllocMapped));
+	CUDA(cudaMalloc((void **)&f.head, 16));
+	CUDA(cudaMemset(f.head, 0, 16));
+	memset((void *)f.slots, 0, size * sizeof(*f.slots));
+	*f.tail = 0;
+	f.size = size;
+	return f;
+}
+
+static void pop(fifo &f)
+{
+	unsigned long long t = *f.tail, lap = (t / f.size + 1) & 1;
+
+	while (__atomic_load_n(&f.slots[t % f.size].y, __ATOMIC_ACQUIRE) != (lap << 63 | 1))
+		;
+	__atomic_store_n(f.tail, t + 1, __ATOMIC_RELEASE);
+}
+
+#ifndef TODAY
+static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool wait, bool latency)
+{
+	fifo f = make_fifo(8192);
+	unsigned long total = (unsigned long)blocks * threads * count;
+	double start;
+
+	CUDA(cudaDeviceSynchronize());
+	start = now();
+	push<<<blocks, threads, 0, stream[0]>>>(f, count, wait, latency ? ns : nullptr);
+	for (unsigned long i = 0; i < total; i++)
+		pop(f);
+	start = total / (now() - start) / 1e6;
+	CUDA(cudaDeviceSynchronize());
+	return latency ? median(count) : start;
+}
+
+#endif
+
+/* Microseconds of a kernel of 132 threads, launched 1000 times; how -1: an empty one, -2: the FIFO's push. */
+static double step(int how)
+{
+	ring r(g, 4096);
+	fifo f = make_fifo(8192);
+	std::atomic<bool> end{ false };
+	cudaEvent_t from, to;
+	float ms = 0, best = 1e9;
+
+	CUDA(cudaEventCreate(&from));
+	CUDA(cudaEventCreate(&to));
+	std::thread taker([&] {
+		unsigned long left = how == -2 ? 3 * 132000 : 0;
+
+		while (!end)
+			if (how >= 0) {
+#ifdef TODAY
+				message m;
+				barcopy_queue_receive(r.q, &m, sizeof(m), nullptr, 0, 1000000);
+#else
+				barcopy_port_message_t m[32];
+				uint32_t n;
+				barcopy_port_receive(r.q, m, 32, &n, 1000000);
+#endif
+			} else if (left) {
+				pop(f);
+				left--;
+			} else {
+				std::this_thread::yield();
+			}
+	});
+	for (int k = 0; k < 3; k++) {
+		CUDA(cudaEventRecord(from, stream[0]));
+		for (int i = 0; i < 1000; i++)
+			if (how == -1)
+				empty<<<132, 1, 0, stream[0]>>>();
+			else if (how == -2)
+				push<<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
+			else
+				post<<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr);
+		CUDA(cudaEventRecord(to, stream[0]));
+		CUDA(cudaEventSynchronize(to));
+		CUDA(cudaEventElapsedTime(&ms, from, to));
+		best = std::min(best, ms);
+	}
+	end = true;
+	taker.join();
+	CUDA(cudaDeviceSynchronize());
+	return best; /* ms of 1000: us of one */
+}
+
+#ifndef TODAY
+/* Posts and calls of four streams at once, kernels, a graph and dependent launches, all compared. */
+static void proof(unsigned millions)
+{
+	const unsigned blocks = 33, threads = 32, per = blocks * threads, each = 1000, asks = 300;
+	barcopy_port_options_t o = { sizeof(o), 1024, 0, 0, 0, 0 };
+	const int hows[] = { 0, ORDERED, WAIT, CALL };
+	unsigned long posts = 0, calls = 0, want = millions * 1000000ul;
+	cudaGraphExec_t graph;
+	barcopy_port_view_t view;
+	cudaGraph_t captured;
+	barcopy_port_t port;
+	double start = now();
+
+	GDR(barcopy_port_create(g, 0, &o, &port));
+	GDR(barcopy_port_get_view(port, &view));
+	CUDA(cudaStreamBeginCapture(stream[3], cudaStreamCaptureModeThreadLocal));
+	post<<<blocks, threads, 0, stream[3]>>>(view, 3 * per, asks, CALL, sum, nullptr);
+	CUDA(cudaStreamEndCapture(stream[3], &captured));
+	CUDA(cudaGraphInstantiate(&graph, captured, 0));
+	/* Each thread's messages are numbered anew by each launch: see() is told by the last of one. */
+	std::vector<unsigned> last(4 * per, 0);
+	unsigned long rounds = want / (3ul * per * each) + 1;
+	std::thread launcher([&] {
+		for (unsigned long r = 0; r < rounds; r++) {
+			for (unsigned k = 0; k < 3; k++) {
+				cudaLaunchAttribute early = {};
+				cudaLaunchConfig_t c = {};
+
+				early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+				early.val.programmaticStreamSerializationAllowed = 1;
+				c.gridDim = dim3(blocks);
+				c.blockDim = dim3(threads);
+				c.stream = stream[k];
+				c.attrs = &early;
+				c.numAttrs = k == 2; /* a second grid of it runs before the first has ended */
+				CUDA(cudaLaunchKernelEx(&c, post, view, k * per, each, hows[k], sum, (unsigned *)nullptr));
+			}
+			CUDA(cudaGraphLaunch(graph, stream[3]));
+		}
+		for (auto s : stream)
+			CUDA(cudaStreamSynchronize(s));
+		GDR(barcopy_port_end(port));
+	});
+	barcopy_port_message_t m[32];
+	uint32_t n, call[32], k;
+	uint64_t answer[32];
+	int rc;
+
+	while (!(rc = barcopy_port_receive(port, m, 32, &n, 60 * SECOND))) {
+		for (uint32_t i = k = 0; i < n; i++) {
+			const unsigned *w = (const unsigned *)m[i].data;
+			unsigned who = w[2], at = w[3];
+			bool bad = who >= 4 * per || m[i].size != 48;
+
+			for (unsigned x = 0; !bad && x < 12; x++)
+				bad = w[x] != number(who, at, x) && x != 2 && x != 3 && !(m[i].call && x == 0);
+			/* Of dependent launches two may run at once: their numbers interleave. */
+			if (!bad && who / per != 2)
+				bad = at != last[who] % (who / per == 3 ? asks : each) + 1;
+			wrong += bad;
+			if (!bad)
+				last[who] = at;
+			posts++;
+			if (m[i].call) {
+				call[k] = m[i].call;
+				answer[k++] = (uint64_t)who << 24 ^ at;
+			}
+		}
+		calls += k;
+		if (k)
+			GDR(barcopy_port_answer(port, call, answer, k));
+	}
+	must(rc != EPIPE, "receive", barcopy_last_error());
+	launcher.join();
+	must(posts != rounds * per * (3ul * each + asks), "proof", "posts were lost");
+	check("proof");
+	GDR(barcopy_port_destroy(port));
+	printf("%-8s %-44s %lu posts, of them %lu calls: 0 wrong, 0 lost (%.0f s)\n", NAME,
+	       "4 streams: kernels, dependent ones, a graph", posts, calls, now() - start);
+}
+#endif
+
+static void row(const char *what, double value, const char *unit)
+{
+	printf("%-8s %-44s %8.2f %s\n", NAME, what, value, unit);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	const unsigned most = 32;
+	double before;
+
+	CUDA(cudaFree(nullptr));
+	for (auto &s : stream)
+		CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	CUDA(cudaHostAlloc((void **)&sum, 64, cudaHostAllocMapped));
+	CUDA(cudaHostAlloc((void **)&ns, 1 << 18, cudaHostAllocMapped));
+	memset(sum, 0, 64);
+	g = barcopy_open(BARCOPY_OPEN_DEFAULT);
+	must(!g, "barcopy_open", barcopy_last_error());
+	step(0); /* warm: the kernels are loaded */
+	row("posts, 1 thread", rate(1, 1, 1, 300000, 0, most, 4096), "M/s");
+	row("posts, 132 threads", rate(1, 132, 1, 20000, 0, most, 4096), "M/s");
+	row("posts, 4224 threads", rate(1, 132, 32, 1000, 0, most, 4096), "M/s");
+	row("posts, 4224 threads, ordered", rate(1, 132, 32, 1000, ORDERED, most, 4096), "M/s");
+	row("posts, 4224 threads, one a receive", rate(1, 132, 32, 1000, 0, 1, 4096), "M/s");
+#ifndef TODAY
+	row("posts, 4 kernels of 1056 threads", rate(4, 33, 32, 1000, 0, most, 4096), "M/s");
+	row("post and wait, 1 thread, median", trip(WAIT), "us");
+	row("post and wait, 1056 threads", rate(1, 132, 8, 1000, WAIT, most, 4096), "M/s");
+#endif
+	row("call, 1 thread, median", trip(CALL), "us");
+	row("call, ordered, 1 thread, median", trip(CALL | ORDERED), "us");
+	row("calls, 132 threads", rate(1, 132, 1, 4000, CALL, most, 4096), "M/s");
+	row("calls, 1056 threads", rate(1, 132, 8, 500, CALL, most, 4096), "M/s");
+	before = step(-1);
+	row("a kernel of 132 posts, beyond an empty one", step(0) - before, "us");
+#ifndef TODAY
+	row("FIFO: 1 thread", fifo_run(1, 1, 300000, false, false), "M/s");
+	row("FIFO: 4224 threads", fifo_run(132, 32, 1000, false, false), "M/s");
+	row("FIFO: push and wait, 1 thread, median", fifo_run(1, 1, 20000, true, true), "us");
+	row("FIFO: a kernel of 132, beyond an empty one", step(-2) - before, "us");
+	if (argc > 1 ? atoi(argv[1]) : 20)
+		proof(argc > 1 ? atoi(argv[1]) : 20);
+#endif
+	gdr_close(g);
+	return 0;
+}
