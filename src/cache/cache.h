@@ -43,7 +43,7 @@
 #define GDRI_CACHE_LIVE	  ((uint32_t)1 << 31)
 #define GDRI_CACHE_USED	  ((uint32_t)1 << 30) /* since an eviction last looked at it */
 #define GDRI_CACHE_DOOMED ((uint32_t)1 << 29) /* no longer LIVE: on the list of doomed entries */
-#define GDRI_CACHE_FULL	  ((uint32_t)1 << 28) /* so many users that it takes no more */
+#define GDRI_CACHE_FULL	  ((uint32_t)1 << 28) /* takes no more users: it has so many, or is new */
 #define GDRI_CACHE_USERS  (2 * GDRI_CACHE_FULL - 1)
 
 enum {

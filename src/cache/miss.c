@@ -302,13 +302,17 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	cache->count++;
 	e->listed = true;
 	if (r->part_count || gdri_cache_is_notified(cache)) {
-		/* From here on an invalidation finds it; one that came before has left a mark. */
-		atomic_store(&e->state, GDRI_CACHE_LIVE | 1);
+		/*
+		 * From here on an invalidation finds it; one that came before has left a mark. Gets
+		 * find it after the look at the mark: FULL keeps them out.
+		 */
+		atomic_store(&e->state, GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1);
 		rc = replace_locked(cache, e);
 		if (atomic_load(&cache->pinning_hit))
 			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
 		else if (rc)
 			gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
+		atomic_fetch_and(&e->state, ~GDRI_CACHE_FULL);
 	}
 	gdri_cache_make_room_locked(cache, r->pin.device);
 	return 0;

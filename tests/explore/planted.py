@@ -43,6 +43,8 @@ FAULTS = {
 """, """	gdri_cache_unlock(cache);
 	gdri_inside_enter();
 """)]),
+    "found-before-the-mark": ("joined", [("src/cache/miss.c", "GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1", "GDRI_CACHE_LIVE | 1")]),
+    "look-at-the-released": ("leftover", [("src/cache/cache.c", "if (e == TAILQ_FIRST(&cache->regions))\n", "if (e->listed)\n")]),
     "mark-not-looked-at": ("joined", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
     "mark-behind-the-table": ("joined", [(ENTRY, """	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
 		atomic_store(&cache->pinning_hit, true);
