@@ -286,7 +286,7 @@ rig_accel() {
 		tail -1 "$file"
 	else
 		[ -w /dev/kvm ] && [ "$(uname -m)" = "$machine" ] &&
-			rig_qemu "" | grep -q '^EXIT' || accel=tcg
+			[ -n "$(rig_qemu "" | grep '^EXIT')" ] || accel=tcg
 		printf '%s\n' "$host" "$accel" | tee "$file" | tail -1
 	fi
 }
