@@ -3,7 +3,7 @@
 # file perf/NAME.c; others of the same program lie in perf/NAME/. Built on perf/bench and
 # tools/common. Included after tools/tools.mk, and before tests/tests.mk, which has litmus.
 
-dev_names := cachebench copybench
+dev_names := copybench
 
 DEV_IMPLS_OBJS := $(O)/perf/impls/impls.o
 

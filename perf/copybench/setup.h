@@ -55,6 +55,7 @@ extern struct copybench {
 	struct bench b;
 	long rounds;
 	size_t max;
+	long hits, regions; /* of the section cache */
 	bool host_only; /* no GPU */
 	uint8_t *map, *host, *pinned; /* REGION bytes each; pinned: NULL without a GPU */
 	gdr_mapping_type_t type;
@@ -104,7 +105,7 @@ struct job baseline_job(const char *name);
 struct job fenced_job(const char *name);
 struct job cuda_job(const char *name, bool pinned);
 
-/* The sections: sizes.c, small.c, help.c. Each measures and shows one table or several. */
+/* The sections: sizes.c, small.c, help.c, cache.c. Each measures and shows one table or several. */
 void read_section(void);
 void write_section(void);
 void edges_section(void);
@@ -113,5 +114,6 @@ void flags_section(void);
 void call_section(void);
 void engine_section(void);
 void threads_section(void);
+void cache_section(void);
 
 #endif

@@ -57,7 +57,7 @@ enum gdri_cache_kill { GDRI_KILL_IDLE, GDRI_KILL_ANY };
 /*
  * A hit that does not ask CUDA reads two cache lines that other regions' hits do not: the slot of
  * its page in the table, which 8 neighbouring pages share, and the first line of its entry, which
- * is also all that its put reads. perf/cachebench measures what that takes among many regions.
+ * is also all that its put reads. perf/copybench/cache.c measures that among many regions.
  */
 struct gdri_entry {
 	struct gdri_slot slot;

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# litmus against a thread, copybench on host memory, cachebench and compare on the stand-in: they run without a GPU,
+# litmus against a thread, copybench on host memory, its section cache and compare on the stand-in: they run without a GPU,
 # their JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 litmus="$build/litmus --peer thread"
 bench="$build/copybench --host --max 4K --rounds 1"
-cache="$build/cachebench --sim $sim -a cuMemCreate -n 2000 -r 200"
+cache="$build/copybench --section cache --sim $sim -a cuMemCreate --hits 2000 -r 200"
 
 # exits NAME EXIT_STATUS COMMAND...
 exits() {
@@ -30,18 +30,19 @@ exits() {
 	exits "copybench" 0 $bench
 	exits "copybench --json" 0 $bench --json
 	json "copybench --json: it is JSON" ''
-	exits "cachebench" 0 $cache
+	exits "copybench, cache" 0 $cache
 	for text in "hit, notified" "hit, tag check" "pin, map, unmap, unpin" '^ +200 +[0-9.]+ +[0-9.]+ '; do
-		expect "cachebench prints \"$text\"" 0 "$text"
+		expect "copybench, cache prints \"$text\"" 0 "$text"
 	done
-	exits "cachebench --json" 0 $cache --json
-	json "cachebench --json: its figures" '
+	exits "copybench, cache --json" 0 $cache --json
+	json "copybench, cache --json: its figures" '
 assert d["simulated"] is True
+d = d["tables"][0]
 assert [g["regions"] for g in d["growth"]] == [10, 100, 200]
 assert all(d[k] > 0 for k in ("hit_ns", "hit_with_tag_check_ns", "pin_map_unmap_unpin_ns"))'
-	refused "$build/cachebench" 1 . <<<"-n 0"
-	exits "cachebench --help" 0 "$build/cachebench" --help
-	expect "cachebench --help names --regions" 0 ' --regions'
+	refused "$build/copybench" 1 . <<<"-n 0"
+	exits "copybench, cache --help" 0 "$build/copybench" --help
+	expect "copybench, cache --help names --regions" 0 ' --regions'
 }
 run_full "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim"
 expect "compare: a full disk" 1 '' '^compare: standard output: '

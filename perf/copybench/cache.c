@@ -1,43 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cachebench: what the registration cache saves. Measures a hit with each kind of validation, the
- * pin, map, unmap and unpin that a hit replaces, and hits among a growing number of regions. For
- * developers: not installed.
+ * What the registration cache saves: a hit with each kind of validation, the pin, map, unmap and
+ * unpin that a hit replaces, and hits among a growing number of regions.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/bench.h"
 #include "common/exit.h"
 #include "bench/timing.h"
+#include "setup.h"
 
-#define REGION GPU_PAGE_SIZE
-
-static struct {
-	long hits, regions;
-} opt = { .hits = 1000000, .regions = 100000 };
-
-static const struct opt options[] = {
-	{ 'n', "hits", OPT_COUNT, &opt.hits, "N", "hits of each kind (1000000)", 1, 1000000000,
-	  NULL },
-	{ 'r', "regions", OPT_COUNT, &opt.regions, "N",
-	  "largest number of regions of 64 KiB (100000: 6.1 GiB\n"
-	  "of page-locked host memory); 0: none",
-	  0, 1000000, NULL },
-};
-
-static const struct tool tool = {
-	"cachebench",
-	"Measures the registration cache: hits against pinning and mapping.",
-	"  A hit is one barcopy_cache_get() and its barcopy_cache_put(). Hits are timed in\n"
-	"  batches of 1000; the median batch is shown. A pin, map, unmap and unpin are timed as\n"
-	"  one; the median is shown, and how many times longer it takes than a hit. Among many\n"
-	"  regions each hit goes to a random one. These regions are parts of one allocation of\n"
-	"  cuMemHostAlloc: a process may not have so many mappings of the BAR, and the cache\n"
-	"  treats all memory alike. The last column is a dependent load from one of as many lines.",
-	options,
-	sizeof(options) / sizeof(options[0]),
-};
+#define CACHED GPU_PAGE_SIZE /* bytes of a region */
 
 enum { BATCH = 1000, PINS = 200 };
 
@@ -52,16 +25,16 @@ static uint64_t next_random(uint64_t *x)
 /* The median of a hit in one of `regions` regions, side by side from addr on. */
 static double measure_hits(barcopy_cache_t cache, uint64_t addr, size_t regions)
 {
-	size_t count = (size_t)(opt.hits + BATCH - 1) / BATCH;
+	size_t count = (size_t)(st.hits + BATCH - 1) / BATCH;
 	uint64_t *sample = tool_calloc(count + 1, sizeof(*sample));
 	uint64_t x = 88172645463325252ull;
-	struct stats st;
+	struct stats got;
 
 	for (size_t n = 0; n <= count; n++) {
 		uint64_t start = timing_ticks();
 
 		for (int i = 0; i < BATCH; i++) {
-			size_t at = regions > 1 ? next_random(&x) % regions * REGION : 0;
+			size_t at = regions > 1 ? next_random(&x) % regions * CACHED : 0;
 			barcopy_region_t region;
 
 			if (barcopy_cache_get(cache, addr + at, 8, &region) ||
@@ -70,9 +43,9 @@ static double measure_hits(barcopy_cache_t cache, uint64_t addr, size_t regions)
 		}
 		sample[n] = timing_ticks() - start;
 	}
-	stats_compute(&st, sample + 1, count, timing.ns_per_tick / BATCH); /* without the first */
+	stats_compute(&got, sample + 1, count, timing.ns_per_tick / BATCH); /* without the first */
 	free(sample);
-	return st.p50;
+	return got.p50;
 }
 
 static barcopy_cache_t make_cache(gdr_t g, barcopy_cache_validity_t validity)
@@ -98,7 +71,7 @@ static double measure_loads(size_t n)
 		char rest[56];
 	} *lines = tool_alloc_pages((n * sizeof(*lines) + 4095) & ~(size_t)4095), *at = lines;
 	uint64_t x = 88172645463325252ull, start;
-	long count = opt.hits;
+	long count = st.hits;
 
 	for (size_t i = 0; i < n; i++)
 		lines[i].next = &lines[i];
@@ -125,7 +98,7 @@ static double measure_loads(size_t n)
 static double measure_pins(gdr_t g, uint64_t addr)
 {
 	uint64_t sample[PINS];
-	struct stats st;
+	struct stats got;
 
 	for (int i = -2; i < PINS; i++) {
 		uint64_t start = timing_ticks();
@@ -133,35 +106,35 @@ static double measure_pins(gdr_t g, uint64_t addr)
 		gdr_mh_t mh;
 		void *map;
 
-		if (gdr_pin_buffer_v2(g, addr, REGION, 0, &mh) || gdr_get_info(g, mh, &info) ||
+		if (gdr_pin_buffer_v2(g, addr, CACHED, 0, &mh) || gdr_get_info(g, mh, &info) ||
 		    gdr_map(g, mh, &map, info.mapped_size) ||
 		    gdr_unmap(g, mh, map, info.mapped_size) || gdr_unpin_buffer(g, mh))
 			tool_fail("pin and map: %s", barcopy_last_error());
 		if (i >= 0)
 			sample[i] = timing_ticks() - start;
 	}
-	stats_compute(&st, sample, PINS, timing.ns_per_tick);
-	return st.p50;
+	stats_compute(&got, sample, PINS, timing.ns_per_tick);
+	return got.p50;
 }
 
-/* Hits among 10, 100 .. opt.regions regions of one host allocation. */
-static void measure_growth(struct bench *b, struct json *j)
+/* Hits among 10, 100 .. st.regions regions of one host allocation. */
+static void measure_growth(struct json *j)
 {
-	size_t most = (size_t)opt.regions, made = 0;
+	size_t most = (size_t)st.regions, made = 0;
 	barcopy_cache_t cache;
 	struct gpu_mem mem;
 	double first = 0;
 	char why[256];
 	uint64_t addr;
 
-	if (mem_alloc(&mem, &b->gpu, MEM_HOST_ALLOC, (most + 1) * REGION, false, why,
+	if (mem_alloc(&mem, &st.b.gpu, MEM_HOST_ALLOC, (most + 1) * CACHED, false, why,
 		      sizeof(why))) {
-		tool_note("no growth is measured: %zu bytes of host memory: %s", most * REGION,
+		tool_note("no growth is measured: %zu bytes of host memory: %s", most * CACHED,
 			  why);
 		return;
 	}
-	addr = ((uintptr_t)mem.host + REGION - 1) & ~(uint64_t)(REGION - 1);
-	cache = make_cache(b->buf.g, BARCOPY_CACHE_NOTIFIED);
+	addr = ((uintptr_t)mem.host + CACHED - 1) & ~(uint64_t)(CACHED - 1);
+	cache = make_cache(st.b.buf.g, BARCOPY_CACHE_NOTIFIED);
 	if (j)
 		json_array(j, "growth");
 	else
@@ -172,7 +145,7 @@ static void measure_growth(struct bench *b, struct json *j)
 		for (; made < n; made++) {
 			barcopy_region_t region;
 
-			if (barcopy_cache_get(cache, addr + made * REGION, 8, &region) ||
+			if (barcopy_cache_get(cache, addr + made * CACHED, 8, &region) ||
 			    barcopy_cache_put(cache, &region))
 				tool_fail("region %zu: %s", made, barcopy_last_error());
 		}
@@ -198,40 +171,36 @@ static void measure_growth(struct bench *b, struct json *j)
 	mem_free(&mem);
 }
 
-int main(int argc, char **argv)
+void cache_section(void)
 {
+	struct json *j = st.b.json ? &st.json : NULL;
 	double plain, tagged, pin;
 	barcopy_cache_t notified, tags;
-	struct bench b;
-	struct json j;
-	uint64_t addr;
+	uint64_t addr = st.b.buf.mem.dptr;
 
-	bench_options(&b, &tool, argc, argv);
-	bench_start(&b, REGION);
-	addr = b.buf.mem.dptr;
-	notified = make_cache(b.buf.g, BARCOPY_CACHE_NOTIFIED);
-	tags = make_cache(b.buf.g, BARCOPY_CACHE_CHECK_TAG);
-
-	pin = measure_pins(b.buf.g, addr);
+	if (st.host_only)
+		return;
+	notified = make_cache(st.b.buf.g, BARCOPY_CACHE_NOTIFIED);
+	tags = make_cache(st.b.buf.g, BARCOPY_CACHE_CHECK_TAG);
+	pin = measure_pins(st.b.buf.g, addr);
 	plain = measure_hits(notified, addr, 1);
 	tagged = measure_hits(tags, addr, 1);
-	if (b.json) {
-		bench_json(&b, &j);
-		json_number(&j, "hit_ns", plain);
-		json_number(&j, "hit_with_tag_check_ns", tagged);
-		json_number(&j, "pin_map_unmap_unpin_ns", pin);
+	if (j) {
+		json_object(j, NULL);
+		json_string(j, "table", "cache");
+		json_number(j, "hit_ns", plain);
+		json_number(j, "hit_with_tag_check_ns", tagged);
+		json_number(j, "pin_map_unmap_unpin_ns", pin);
 	} else {
 		printf("\nhit, notified            %10.1f ns\n"
 		       "hit, tag check           %10.1f ns\n"
 		       "pin, map, unmap, unpin   %10.1f ns, of hits: %.0f and %.0f\n",
 		       plain, tagged, pin, pin / plain, pin / tagged);
 	}
-	if (opt.regions)
-		measure_growth(&b, b.json ? &j : NULL);
-	if (b.json)
-		json_finish(&j, stdout);
-	if (barcopy_cache_destroy(notified) || barcopy_cache_destroy(tags))
-		tool_fail("barcopy_cache_destroy: %s", barcopy_last_error());
-	bench_stop(&b);
-	return TOOL_OK;
+	if (st.regions)
+		measure_growth(j);
+	if (j)
+		json_end(j);
+	must(barcopy_cache_destroy(notified));
+	must(barcopy_cache_destroy(tags));
 }
