@@ -681,9 +681,13 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
 	i = barcopy_port_ticket(p); /* beside that */
 	claim = barcopy_port_claim(p, claim);
-	if (!claim) { /* this line must not wait for a slot: the answers that free one may be behind */
-		if (!barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL))
-			return 0;
+	for (;;) {
+		/* A line must not wait for a slot: the answer that frees one may be that of a call behind. */
+		p->call = claim ? (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff) : 0;
+		data[0] = p->call;
+		i = barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
+		if (claim || !i)
+			break;
 		do {
 			barcopy_warp_pause();
 			if (!barcopy_port_patience(p, &looks, &start, BARCOPY_PORT_NO_LIMIT))
@@ -694,9 +698,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 		} while (!claim);
 		i = barcopy_port_ticket(p);
 	}
-	p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
-	data[0] = p->call;
-	i = barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL | size);
 	if (!i)
 		p->call = 0;
 	return i;
