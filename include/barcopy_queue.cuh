@@ -40,7 +40,7 @@
  *             post = barcopy_port_post(&p, message, sizeof(message), 0);
  *             if (post)
  *                     barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, 0);
- *             if (barcopy_port_call(&p, message, sizeof(message), &reply, BARCOPY_PORT_NO_LIMIT, 0))
+ *             if (barcopy_port_call(&p, message, sizeof(message), &reply, 1000000, 0)) // 1 ms
  *                     ...
  *     }
  */
@@ -503,7 +503,7 @@ typedef struct barcopy_poster {
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
 
-/* Nothing waits for this load before the words are used: in the next post, or when room is short. */
+/* No thread waits for this load until the words are used: in its next post, or for room. */
 BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 {
 	unsigned long long v[2];
@@ -545,13 +545,14 @@ BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long 
 
 	for (k = 0; k < 4; k++)
 		barcopy_warp_words(1, p->view.ring + ((place & 0xffff) >> shift) * 64 + k * 16,
-				   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data + 3 * k);
+				   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16),
+				   data + 3 * k);
 }
 
 /*
- * Writes line i, this thread's, as soon as there is room: after a stop, too, so that no line is left
- * out. The first test is of what was read before the ticket: nothing waits for the look beside it,
- * which shows a stop to the next post. Returns the post's number; 0: the CPU has aborted.
+ * Writes line i, this thread's, as soon as there is room: after a stop, too, so that no line is
+ * left out. The first test is of what was read before the ticket: nothing waits for the look beside
+ * it, which shows a stop to the next post. Returns the post's number; 0: the CPU has aborted.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigned long long i,
 						    const unsigned *data, unsigned head)
@@ -564,7 +565,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigne
 		return i + 1;
 	}
 	for (;;) {
-		if (barcopy_port_fits(p, i, p->retired)) { /* in the loop: no lane waits for others */
+		if (barcopy_port_fits(p, i, p->retired)) { /* here: no lane waits for others */
 			barcopy_port_line(p, i, data, head);
 			return i + 1;
 		}
@@ -581,9 +582,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_poster_t *p
 }
 
 /**
- * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever the
- * size. Returns the post's number; 0: the port was stopped, as this thread's last look showed, or
- * has ended, or another size. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
+ * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
+ * the size. Returns the post's number; 0: the port was stopped, as this thread's last look showed,
+ * or has ended, or another size. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
  * stored before, and what others stored before a barrier.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
@@ -665,11 +666,11 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_claim(const barcopy_poster_t *p,
 
 /**
  * The first half of a call: posts a message of 4 to 48 bytes whose first 4 this call writes into
- * `data`. Takes a free slot, of which there are as many as lines; waits while there is none. Returns
- * the post's number; 0 as barcopy_port_post(), and while this thread has an open call.
+ * `data`. Takes a free slot, of which there are as many as lines; waits while there is none.
+ * Returns the post's number; 0 as barcopy_port_post(), and while this thread has an open call.
  */
-BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data, unsigned size,
-						    unsigned flags)
+BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data,
+						    unsigned size, unsigned flags)
 {
 	unsigned long long claim, start = 0, i;
 	unsigned looks = 0;
@@ -682,8 +683,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	i = barcopy_port_ticket(p); /* beside that */
 	claim = barcopy_port_claim(p, claim);
 	for (;;) {
-		/* A line must not wait for a slot: the answer that frees one may be that of a call behind. */
-		p->call = claim ? (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff) : 0;
+		/* No line waits for a slot: the answer that frees one may be a later call's. */
+		p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
+		p->call = claim ? p->call : 0;
 		data[0] = p->call;
 		i = barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
 		if (claim || !i)
@@ -703,8 +705,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	return i;
 }
 
-/** The other half: waits for the answer to the open call, 56 bits. 1; 0: none is open, or `limit` ns
- *  have passed (it stays open), or the CPU has aborted. Flags as barcopy_port_taken(). */
+/** The other half: waits for the answer to the open call, 56 bits. 1; 0: none is open, or `limit`
+ *  ns have passed (it stays open), or the CPU has aborted. Flags as barcopy_port_taken(). */
 BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *reply,
 				       unsigned long long limit, unsigned flags)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * @file barcopy_queue.h
- * Messages between the CPU and kernels that are running. A queue: requests to one warp, replies from
- * it. A port: posts and calls to the CPU from any threads of any kernels of a GPU.
+ * Messages between the CPU and kernels that are running. A queue: requests to one warp, replies
+ * from it. A port: posts and calls to the CPU from any threads of any kernels of a GPU.
  * The kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice and
  * why it is correct.
  *
@@ -13,8 +13,8 @@
  * and the line's header of 8 bits, so that every word shows by itself whether it has arrived.
  *
  * Threads: at any time at most one thread sends (or stops) and at most one receives; they may be
- * different threads. The kernel's side is one warp. Of a port one thread receives at a time; its other
- * calls, and the kernels' side, are for any threads. The conventions are those of barcopy.h.
+ * different threads. The kernel's side is one warp. Of a port one thread receives at a time; its
+ * other calls, and the kernels' side, are for any threads. The conventions are those of barcopy.h.
  *
  * Load kernels before a kernel on a queue is launched. With lazy loading, CUDA's default, the first
  * launch of any kernel waits until every kernel that runs has ended: for ever, if that one waits
@@ -79,7 +79,7 @@ typedef struct barcopy_port_view {
 	unsigned int reserved;
 } barcopy_port_view_t;
 
-#define BARCOPY_PORT_RETIRED_AT  0   /* control: posts that the CPU has retired, all up to this one */
+#define BARCOPY_PORT_RETIRED_AT  0   /* control: posts that the CPU has retired */
 #define BARCOPY_PORT_STATE_AT    8   /* control: the generation, and the two bits below */
 #define BARCOPY_PORT_TICKET_AT   128 /* control: posts that were begun */
 #define BARCOPY_PORT_CONTROL     256 /* size of the control block in bytes */
@@ -210,8 +210,8 @@ int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t si
  * @param timeout_ns  as in barcopy_queue_send()
  * @return 0; ETIMEDOUT (no reply); EPIPE (no reply is left, and: the queue was stopped and its
  *         kernel has ended; what BARCOPY_QUEUE_UNTIL_END says; the context has ended); EMSGSIZE
- *         (larger than capacity) or EBADMSG (the kernel wrote what is no message): the reply stays in
- *         the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a sanitizer only:
+ *         (larger than capacity) or EBADMSG (the kernel wrote what is no message): the reply stays
+ *         in the queue; EINVAL (queue, NULL, flags); EACCES; EBUSY (builds with a sanitizer only:
  *         another thread is receiving).
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
@@ -231,8 +231,8 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * Ends a queue. No other thread may be in a call on it. After barcopy_queue_stop(queue, 0) it drops
  * replies and waits for the kernel to serve all messages and end; at the deadline it adds
  * BARCOPY_QUEUE_ABORT and waits 100 ms more. gdr_close() stops all queues of its context and gives
- * them together 1 s. If CUDA reports an error of the context, or the device was reset, the call succeeds
- * without touching the device. CUDA may report another stream's error only when this queue's kernel
+ * them together 1 s. If CUDA reports an error of the context, or the device was reset, the call
+ * succeeds without touching the device. CUDA may report another stream's error only when this queue's kernel
  * has ended: until then the call fails.
  *
  * A kernel that was launched and has not begun is refused when it begins. Have none: synchronise
@@ -264,7 +264,7 @@ typedef enum barcopy_port_flags {
 /**
  * Options of barcopy_port_create(). A receive that finds nothing polls; once nothing has come for
  * spin_ns it calls sched_yield() between polls; yield_ns later it sleeps for sleep_ns between them.
- * How long a sleep of a few microseconds takes is the timer slack's affair: prctl(PR_SET_TIMERSLACK).
+ * The thread's timer slack comes on top of a sleep: see prctl(PR_SET_TIMERSLACK).
  */
 typedef struct barcopy_port_options {
 	size_t struct_size; /**< sizeof(barcopy_port_options_t) */
@@ -326,8 +326,8 @@ int barcopy_port_retire(barcopy_port_t port, uint64_t post, uint32_t n);
 
 /**
  * Answers calls, in any order, before or after they are retired; costs one push for all. A caller
- * that waits with BARCOPY_WARP_ORDERED sees what the calling thread has copied before into a mapping
- * of the same GPU. Any thread; each call once.
+ * that waits with BARCOPY_WARP_ORDERED sees what the calling thread has copied before into a
+ * mapping of the same GPU. Any thread; each call once.
  * @param calls    `count` names
  * @param answers  their answers, 56 bits each
  * @return 0; EINVAL (port, NULL, one that is no open call, an answer of more than 56 bits: nothing
@@ -339,15 +339,15 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 /**
  * Tells kernels to post nothing more. A post that sees it returns 0; each thread may make one whose
  * number is not 0, and all of these are received if the caller goes on receiving until the kernels
- * have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any more, and posts that had no
- * room are lost. Any thread; a second call may add the flag.
+ * have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any more, and posts that had
+ * no room are lost. Any thread; a second call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
  */
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
 
 /**
- * Says that no kernel posts any more: receive gives what is left, then EPIPE. A kernel that opens the
- * view later is refused. Takes no lock and makes no call of CUDA: a host function of the kernels'
+ * Says that no kernel posts any more: receive gives what is left, then EPIPE. A kernel that opens
+ * the view later is refused. Takes no lock and makes no call of CUDA: a host function of the kernels'
  * stream may call it (cudaLaunchHostFunc()). CUDA calls none after an error; receive then ends by
  * its questions to CUDA. Any thread.
  * @return 0; EINVAL (port); EACCES.

@@ -15,7 +15,7 @@
 #include "core/ctx.h"
 #include "cuda/cuda.h"
 
-/* Polls between two readings of the clock, and lines retired before kernels are told in any case. */
+/* Polls between two readings of the clock; lines retired before kernels are told in any case. */
 enum { PORT_LOOKS = 16, QUANTUM = 32 };
 
 /* The least time between two questions to CUDA, which take a few microseconds each. */
@@ -180,7 +180,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 			at++;
 		}
 		if (at != first) {
-			/* Later loads see what was stored before; retiring follows the loads above. */
+			/* Later loads see what was stored before; retiring follows the loads. */
 			gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 			atomic_store_explicit(&p->received, at, memory_order_release);
 			first = at;
@@ -272,7 +272,8 @@ static void set_state(struct gdri_port *p, uint32_t bits)
 	state |= bits;
 	do { /* another thread may store fewer bits behind this store: it then sees these */
 		before = state;
-		gdri_post64(p->plan, p->control + BARCOPY_PORT_STATE_AT, p->view.generation | state);
+		gdri_post64(p->plan, p->control + BARCOPY_PORT_STATE_AT,
+			    p->view.generation | state);
 		state = atomic_load_explicit(&p->state, memory_order_seq_cst);
 	} while (state != before);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CPU's side of ports (barcopy_queue.h, docs/queue.md). A port owns two blocks, as a queue does:
+ * The CPU's side of ports (barcopy_queue.h, docs/queue.md). A port owns two blocks like a queue:
  * mapped GPU memory with a few words and the slots of calls, and host memory with the ring.
  */
 #ifndef GDRI_PORT_H

@@ -166,6 +166,20 @@ static int queue(const struct deed *deed)
 	return first(rc, CALL(barcopy_queue_destroy, q, 0));
 }
 
+/* The same of a port. */
+static int port(const struct deed *deed)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_port_t p;
+	int rc = CALL(barcopy_port_create, g, 0, &o, &p);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(barcopy_port_stop, p, 0);
+	return first(rc, CALL(barcopy_port_destroy, p));
+}
+
 static const struct deed deeds[] = {
 	{ "cudaMalloc by dma-buf", PLAIN | COLD, .life = 0 },
 	{ "VMM by dma-buf", PLAIN, .life = 1 },
@@ -181,6 +195,7 @@ static const struct deed deeds[] = {
 	{ "memory", PLAIN | INTEGRATED | COLD, own_memory },
 	{ "shared memory", PLAIN | COLD, shared_memory },
 	{ "queue", PLAIN | COLD, queue },
+	{ "port", PLAIN | COLD, port },
 	{ "copy engine", PLAIN | COLD, use_range, .keeps = 1, .engine = true },
 };
 
@@ -322,7 +337,7 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 	static const char *const of_rm[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
 					     "munmap",	"close",	   NULL };
 	/* Nothing is freed without its context; a queue's memory is kept for the next one. */
-	bool ends = is_call(call, "cuCtxPushCurrent") || deed->run == queue;
+	bool ends = is_call(call, "cuCtxPushCurrent") || deed->run == queue || deed->run == port;
 
 	for (size_t i = 0; i < COUNT(pairs); i++) {
 		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
@@ -538,7 +553,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 				      deed->keeps);
 		forgive_first("", &after, &again);
 	}
-	if (deed->run == queue)
+	if (deed->run == queue || deed->run == port)
 		forgive(deed, "", &after, &again);
 	wrong = differ(&after, &again);
 	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);

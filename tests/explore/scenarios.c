@@ -780,6 +780,57 @@ static void queue(int thread)
 	}
 }
 
+/*
+ * ---- port: one thread receives from a port that others stop and end, and which use the memory of
+ * each other's ports and queues
+ */
+
+static barcopy_port_t port;
+
+static void port_begin(void)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16, .spin_ns = 1 };
+
+	MUST(barcopy_port_create(g, 0, &o, &port));
+}
+
+static void ports(int thread)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o),
+				     .lines = 16,
+				     .flags = BARCOPY_PORT_MANUAL };
+	barcopy_port_message_t m;
+	barcopy_port_t mine;
+	uint32_t n;
+	int rc;
+
+	if (!thread) {
+		while ((rc = barcopy_port_receive(port, &m, 1, &n, ex_random(2) ? 0 : 1000)) == ETIMEDOUT)
+			ex_progress();
+		if (rc != EPIPE)
+			ex_fail("a receive: %d (%s)", rc, barcopy_last_error());
+		return;
+	}
+	in_context();
+	for (uint32_t i = 1 + ex_random(3); i; i--) {
+		MUST(barcopy_port_create(g, 0, &o, &mine));
+		if (barcopy_port_receive(mine, &m, 1, &n, 0) != ETIMEDOUT)
+			ex_fail("a post of another port: %s", barcopy_last_error());
+		if (barcopy_port_retire(mine, 1, 1) != EINVAL)
+			ex_fail("a post that never came is retired");
+		MUST(barcopy_port_stop(ex_random(2) ? mine : port, ex_random(2) ? BARCOPY_PORT_ABORT : 0));
+		MUST(barcopy_port_destroy(mine));
+		if (ex_random(2))
+			queue(thread);
+	}
+	MUST(barcopy_port_end(port));
+}
+
+static void port_check(void)
+{
+	MUST(barcopy_port_destroy(port));
+}
+
 /* ---- unordered: two threads write the same bytes, and the scheduler says so ---------------------- */
 
 static void unordered(int thread)
@@ -817,6 +868,7 @@ const struct scenario scenarios[] = {
 	{ "queues", 3, 256, memory_begin, queues, queues_check },
 	{ "revoked", 3, 256, revoked_begin, revoked, revoked_check, "GDRSIM_NODE=present" },
 	{ "verdict", 3, 256, verdict_begin, verdict, verdict_check, .fresh = true },
+	{ "port", 3, 256, port_begin, ports, port_check },
 	{ "unordered", 2, 256, remember, unordered, all_is_back }, /* fails: a test of race.c */
 };
 const int scenario_count = sizeof(scenarios) / sizeof(scenarios[0]) - 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The code of queues and ports, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word has a
- * history, and a load gives any value that is not older than what its agent knows. Agents are
- * coroutines that run in random order: the lanes of a warp, further threads, and two threads of the CPU. An agent knows what it loaded and stored, what a fence of its own and one
+ * The code of queues and ports, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word
+ * has a history, and a load gives any value that is not older than what its agent knows. Agents are
+ * coroutines that run in random order: the lanes of a warp, further threads, and two threads of the
+ * CPU. An agent knows what it loaded and stored, what a fence of its own and one
  * before the store that it loaded bring together, and after __syncwarp() what the other lanes know
  * (PTX ISA, "Memory Consistency Model"). The CPU's stores to GPU memory wait in a buffer of their
  * thread until a push, or leave it in any order.
