@@ -25,7 +25,7 @@ NVIDIA_SRC ?= $(NVIDIA_SRC_DIR)
 
 # To make a space ends a name: half of such a path would be built, or removed. And without a name O is /.
 one_word = $(foreach v,$(1),$(if $(word 2,$($(v))),$(error $(v)=$($(v)): no path here may have a space)))
-$(call one_word,O DESTDIR DESTBIN prefix bindir libdir includedir)
+$(call one_word,O DESTDIR prefix bindir libdir includedir DESTBIN)
 $(if $(strip $(O)),,$(error O=: a build needs a directory))
 # In the recipe of a target that removes files or uses $(abspath): make expands the whole recipe before it runs
 # the first line.
