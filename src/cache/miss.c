@@ -89,11 +89,11 @@ static uint64_t page_end(uint64_t addr)
 
 /*
  * Widens [*low, *high), within the allocations [first, last) at its ends, over the regions that it
- * replaces in a registration cache, and beyond them by as many bytes, at most by its own length.
- * Kills stale regions on the way.
+ * replaces in a registration cache, and beyond them by as many bytes, at most by its own length, up to
+ * `most` bytes in all and to the next region. Kills stale regions on the way.
  */
-static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t *low,
-			uint64_t *high)
+static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t most,
+			uint64_t *low, uint64_t *high)
 {
 	uint64_t start = *low & GPU_PAGE_MASK, end = page_end(*high), at = start, stop;
 	uint64_t from = *low, to = *high, more = 0;
@@ -125,12 +125,25 @@ static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last,
 	}
 	start = *low & GPU_PAGE_MASK;
 	end = page_end(*high);
+	most = most > end - start ? most - (end - start) : 0;
 	more = more < end - start ? more : end - start;
+	more = more < most ? more : most & GPU_PAGE_MASK;
 	more = up && down ? more / 2 & GPU_PAGE_MASK : more;
-	if (down && first < *low)
-		*low = start > more && start - more > first ? start - more : first;
-	if (up && last > *high)
-		*high = end + more < last ? end + more : last;
+	/* Not over a part of another region: that would end, and its next get end this one. */
+	if (down && first < *low) {
+		at = start > more && start - more > first ? start - more : first;
+		e = gdri_pages_find(&cache->pages, at);
+		if (e && gdri_entry_start(e) < (at & GPU_PAGE_MASK))
+			at = gdri_entry_start(e) + gdri_entry_size(e);
+		*low = at < *low ? at : *low;
+	}
+	if (up && last > *high) {
+		at = end + more < last ? end + more : last;
+		e = gdri_pages_find(&cache->pages, at - 1);
+		if (e && gdri_entry_start(e) + gdri_entry_size(e) > page_end(at))
+			at = gdri_entry_start(e);
+		*high = at > *high ? at : *high;
+	}
 }
 
 /*
@@ -185,8 +198,9 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 	}
 	wide_low = *low;
 	wide_high = *high;
-	join_locked(cache, first, last, &wide_low, &wide_high);
-	if (gdri_touched(wide_low, wide_high - wide_low) <= (cache->keeps ? limit / 2 : limit)) {
+	limit = cache->keeps ? limit / 2 : limit;
+	join_locked(cache, first, last, limit, &wide_low, &wide_high);
+	if (gdri_touched(wide_low, wide_high - wide_low) <= limit) {
 		*low = wide_low;
 		*high = wide_high;
 	}

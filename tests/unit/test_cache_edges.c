@@ -368,7 +368,7 @@ static void joined(void)
 		{ 17, 4, 10 }, /* shares two with the third: both (6), and the 4 replaced beyond */
 		{ 40, 2, 2 },
 		{ 38, 6, 8 }, /* around: one more at each side, for the 2 replaced */
-		{ 8, 22, 38 }, /* over three, up to the third's end: 22, and 17 beyond at both sides */
+		{ 8, 22, 37 }, /* over three, up to the third's end: 22, 8 below, 7 up to the next */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
@@ -387,23 +387,56 @@ static void joined(void)
 		OK(barcopy_cache_put(cache, &r[i]));
 }
 
-/* Beyond half of the limit nothing is joined: the range has a region of its own. */
+/* Half of the limit is the most that a join reaches to; a longer one is not made. */
 static void not_joined(void)
 {
+	/* From page 2 on: 6 pages and 4 beyond; 7 and 3, as 11 are more than half of 20; 11, or 9. */
+	static const unsigned int pages[] = { 4, 5, 9 }, pinned[] = { 10, 10, 9 };
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 20 * PAGE);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
 	barcopy_region_t r;
 
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < COUNT(pages); i++) {
 		OK(barcopy_cache_trim(cache, 0));
 		OK(barcopy_cache_get(cache, d, 4 * PAGE, &r));
 		OK(barcopy_cache_put(cache, &r));
-		/* 6 pages and 4 beyond, or 7 and 4: 11 are more than half of 20. */
-		OK(barcopy_cache_get(cache, d + 2 * PAGE, (4 + i) * PAGE, &r));
+		OK(barcopy_cache_get(cache, d + 2 * PAGE, pages[i] * PAGE, &r));
 		OK(barcopy_cache_put(cache, &r));
-		ck_assert_uint_eq(cache_stats(cache).bytes_pinned, (i ? 5 : 10) * PAGE);
+		ck_assert_uint_eq(cache_stats(cache).bytes_pinned, pinned[i] * PAGE);
 		ck_assert_uint_eq(cache_stats(cache).regions, 1);
 		cache_table_check();
+	}
+}
+
+/* Ranges that the cache has room for do not end each other for ever: by what they join, or beyond it. */
+static void settled(void)
+{
+	static const unsigned int sets[][5][2] = { /* half of the limit; first page, pages */
+						   { { 33 }, { 44, 29 }, { 66, 11 } },
+						   { { 41 },
+						     { 67, 3 },
+						     { 52, 12 },
+						     { 31, 5 },
+						     { 30, 22 } } };
+	CUdeviceptr d = standin_alloc(4 * CHUNK);
+
+	for (size_t i = 0; i < COUNT(sets); i++) {
+		barcopy_cache_t cache =
+			cache_with(g, BARCOPY_CACHE_NOTIFIED, 2ull * sets[i][0][0] * PAGE);
+		uint64_t misses = 0;
+		barcopy_region_t r;
+
+		for (int round = 0; round < 4; round++) {
+			misses = cache_stats(cache).misses;
+			for (int k = 1; k < 5 && sets[i][k][1]; k++) {
+				OK(barcopy_cache_get(cache, d + sets[i][k][0] * PAGE,
+						     sets[i][k][1] * PAGE, &r));
+				OK(barcopy_cache_put(cache, &r));
+				cache_table_check();
+			}
+		}
+		ck_assert_msg(cache_stats(cache).misses == misses, "set %zu: still misses", i);
+		OK(barcopy_cache_destroy(cache));
 	}
 }
 
@@ -1347,6 +1380,7 @@ static const struct unit_test tests[] = {
 	{ "shared ranges", shared_ranges, DMABUF },
 	{ "joined", joined, DMABUF },
 	{ "not joined", not_joined, DMABUF },
+	{ "settled", settled, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "most users", most_users, DMABUF },
 	{ "no memory for the second node", half_entered, "", .bare = true },
