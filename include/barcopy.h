@@ -413,13 +413,13 @@ enum barcopy_map_range_flags {
  * Pins and maps any range of device memory, and returns a CPU pointer to the byte at addr.
  *
  * A range that lies in the pages of another one with the same flags shares its pin: equal ranges,
- * parts of a range, buffers in one page. The pin ends with the last of them. A range in use keeps at
- * most 2 MiB pinned, or twice the GPU pages that it touches if that is more, whatever ranges have
+ * parts of a range, buffers in one page. In pages of several it shares the newest one's or, if that
+ * is too long or has ended, gets its own. The pin ends with the last of them. A range in use keeps
+ * at most 2 MiB pinned, or twice the GPU pages that it touches if that is more, whatever ranges have
  * ended: within a longer range's pin it gets its own. Only where no space is left for that does it
  * share the longer range's pin. Within this bound allocations of up to 2 MiB are pinned whole.
- * Memory that was freed and reallocated is never
- * shared: the library compares CUDA's buffer ID. Two allocations of cudaHostAlloc are not shared
- * either; nothing of them is pinned.
+ * Memory that was freed and reallocated is never shared: the library compares CUDA's buffer ID. Two
+ * allocations of cudaHostAlloc are not shared either; nothing of them is pinned.
  *
  * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. It stays set
  * after the unmap, and is the whole allocation's: also that of other buffers in an allocator's
@@ -550,11 +550,13 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * lock, in any number of threads. Regions are whole GPU pages (64 KiB); allocations of up to 2 MiB
  * are pinned whole. A range in a region shares it, however short it is, and keeps all of the region
  * pinned until its put. A range that overlaps regions by more than a page at their border gets a
- * region that covers them too, and goes on beyond them by as many bytes: buffers that grow, and
- * windows that slide, pin at most four times their path. Where such a region would be more than half
- * of the limit, the range gets a region of its own. The regions that it replaces end; those in use
- * end with their last put. For host memory each allocation has a separate region, and only one in a
- * 64 KiB page is kept: allocations that share a page evict each other, each at the cost of a miss.
+ * region that covers them too, and goes on beyond them by as many bytes, up to half of the limit and
+ * up to the next region: buffers that grow, and windows that slide, pin at most four times their
+ * path, or eight times if now at one end, now at the other. If those regions and the range are more
+ * than half of the limit, the range gets a region of its own. The regions that it replaces end; those
+ * in use end with their last put. For host memory each allocation has a separate region, and only
+ * one in a 64 KiB page is kept: allocations that share a page evict each other, each at the cost of
+ * a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
  * recently used first. The caller must not free the memory before barcopy_cache_put(). (If it does,

@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
- * (barcopy_map_range()) share a region while it is used. All code serves both.
+ * (barcopy_map_range()) share a region while it is used. Both are a struct gdri_cache.
  *
  * An entry is a region that can be found. Its atomic word has the number of its users, and LIVE
- * while threads may become users. Only a user reads the rest of the entry. An entry that is not
- * LIVE and has no users belongs to the holder of the lock. The memory of entries and tables is
- * never given back: a hit beside gdr_close() finds nothing, not freed memory.
+ * while threads may become users. A thread without cache->lock reads the rest of it as a user only.
+ * An entry that is not LIVE and has no users is that lock's holder's, who releases it. The memory of
+ * entries and tables is never given back: a hit beside gdr_close() finds nothing, not freed memory.
  *
  * The table names one entry for each GPU page. In a registration cache two regions share at most
- * the page at their border, which is the older one's in the table. So an invalidation looks one
- * page further than its range, and a look-up too. In a cache of ranges the newest one has the page.
+ * the page at their border, which the older one has in the table. So a look-up and an invalidation
+ * look one page beyond both ends of their range. Nobody invalidates the regions of ranges: each hit
+ * is verified, and the newest region has the page.
  *
- * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. Regions that it
- * overlaps by more than the page at the border are replaced by one: it covers them too, and goes
- * on beyond them by as many bytes as it replaces. So what slides or grows pins at most four times
- * its path. A region of more than half of the limit is not made so: the range gets one of its own.
- * What a range (of barcopy_map_range()) pins or shares has at most 2 MiB or twice its own pages.
- * Regions that were replaced end; those in use end with their last put.
+ * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. It ends the regions
+ * that it overlaps by more than the page at the border; those in use end with their last put. The
+ * new region covers them too. On the side where the range goes beyond them, it adds as many bytes as
+ * they have, but no part of another region. So what slides or grows pins at most four times its
+ * path, or eight times if now at one end, now at the other. It adds up to half of the limit; if the
+ * regions to be covered are more, it is the range's alone, and they end all the same. What a range
+ * (of barcopy_map_range()) pins or shares has at most 2 MiB or twice its own pages.
  *
  * Invalidation takes no lock and allocates nothing, as a hook may call it inside this very code. It
  * turns LIVE into DOOMED and puts the entry on a list, which the lock's holder works off. A miss
- * says what it is pinning; an invalidation that overlaps that sets a mark, and the region is the
- * caller's alone.
+ * says what it is pinning. An invalidation that overlaps that sets a mark. The miss looks at the
+ * mark when the table has its entry, before others may use it; if it is set, nobody finds the entry.
  *
- * What ends is taken out under cache->lock and unpinned under cache->ending, by the thread that
- * gets it; a thread that does not leaves its regions to the one that has it. Whoever needs the
- * regions unpinned, or their space, waits for `ending`. Lock order: cache->lock, cache->ending,
- * handle->lock, ctx->lock, the backends' locks. CUDA, the driver and munmap() with its hooks run
- * under cache->lock in a miss and a trim, which verify and pin, and in gdr_close().
+ * An end has two steps. Under cache->lock the entry leaves the table and goes on a list; under
+ * cache->ending a drain unpins what is on the list. Who finds `ending` taken goes on, as its holder
+ * looks at the list again after the unlock. Who needs the regions unpinned, or their space, waits.
+ * Lock order: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. CUDA, the
+ * driver and munmap() with its hooks run under cache->lock in a miss and a trim, which verify and
+ * pin, and in gdr_close().
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H

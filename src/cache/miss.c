@@ -56,13 +56,15 @@ static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, s
 
 struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	struct gdri_entry *e, *found = NULL;
-	uint64_t at = addr, stop;
+	struct gdri_entry *e, *next, *found = NULL;
 
 	gdri_cache_lock(cache);
-	for (; !found && (e = gdri_pages_next(&cache->pages, &at, addr + size, &stop)); at = stop)
+	/* All regions: a newer one, which may have ended, has taken pages from the table. */
+	for (e = TAILQ_FIRST(&cache->regions); e && !found; e = next) {
+		next = TAILQ_NEXT(e, link);
 		if (gdri_entry_covers(e, addr, size) && use_locked(cache, e, addr, size))
 			found = e;
+	}
 	gdri_cache_unlock(cache);
 	return found;
 }
@@ -221,6 +223,7 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 {
 	struct gdri_pin_request wide, own;
 	uint64_t low = addr, high = addr + size;
+	bool again;
 	int rc;
 
 	choose_locked(cache, m, &low, &high);
@@ -232,10 +235,13 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 		if (rc && wide.size > size)
 			rc = gdri_region_open(&e->region, &cache->ctx->backends, &own,
 					      cache->flags);
-	} while (gdri_is_short(rc) && gdri_may_fit(m->device, size) &&
-		 /* What was evicted makes space only when it is unpinned. */
-		 (gdri_cache_evict_locked(cache, m->device, size, SIZE_MAX) |
-		  gdri_cache_drain(cache, true)));
+		again = false;
+		if (gdri_is_short(rc) && gdri_may_fit(m->device, size)) {
+			again = gdri_cache_evict_locked(cache, m->device, size, SIZE_MAX);
+			/* What was evicted makes space only when it is unpinned. */
+			again |= gdri_cache_drain(cache, true);
+		}
+	} while (again);
 	return rc;
 }
 

@@ -268,6 +268,32 @@ static void threads(void)
 	vmm_delete(shared_memory, 4);
 }
 
+/* Without space a part shares a longer range's pin, also where a newer range had its pages. */
+static void no_space(void)
+{
+	enum { LONG = 200, NEWER = 100, PAGES = 512 };
+	CUdeviceptr d = standin_alloc(PAGES * PAGE), other = standin_alloc(PAGES * PAGE);
+	gdr_mh_t range, newer, part, fill;
+	void *cpu, *at;
+	int rc;
+
+	OK(barcopy_map_range(g, d, LONG * PAGE, 0, &cpu, &range));
+	OK(barcopy_map_range(g, d + (LONG - NEWER / 2) * PAGE, NEWER * PAGE, 0, &at, &newer));
+	OK(barcopy_unmap_range(g, newer));
+	do {
+		OK(gdr_pin_buffer_v2(g, other, PAGE, 0, &fill));
+		rc = gdr_map(g, fill, &at, PAGE);
+	} while (!rc);
+	ck_assert_int_eq(rc, ENOMEM);
+	for (unsigned int page = 0; page < LONG; page += LONG - 1) {
+		OK(barcopy_map_range(g, d + page * PAGE + 100, 8, 0, &at, &part));
+		ck_assert_ptr_eq((char *)at, (char *)cpu + page * PAGE + 100);
+		ck_assert(same_memory(part, at, d + page * PAGE + 100));
+		OK(barcopy_unmap_range(g, part));
+	}
+	OK(barcopy_unmap_range(g, range));
+}
+
 static const struct unit_test tests[] = {
 	{ "any byte", any_byte },
 	{ "flush", flush },
@@ -278,6 +304,7 @@ static const struct unit_test tests[] = {
 	{ "beyond the allocation", beyond },
 	{ "handle", handle },
 	{ "threads", threads },
+	{ "no space", no_space, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=32" },
 	{ "threads, a small BAR", threads, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=8", "" },
 };
 
