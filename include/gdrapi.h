@@ -134,9 +134,10 @@ typedef gdr_info_v2_t gdr_info_t;
  * Opens a context for ordinary device memory (cudaMalloc).
  *
  * Fails where no backend can map that memory, so that programs fall back to other copies before
- * they rely on this library. With the gdrdrv node the call only opens the node. Without the node it
- * asks the GPU driver whether a GPU exports its memory as a dma-buf. CUDA is not initialised, so
- * that processes that are forked later can use it.
+ * they rely on this library. The call opens the nodes of every backend that it finds, loads libcuda
+ * and asks it for its version. Without the gdrdrv node it also asks the GPU driver whether a GPU
+ * exports its memory as a dma-buf. CUDA is not initialised, so that processes that are forked later
+ * can use it.
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no backend works here),
  *         EACCES (no permission to open the node), EINVAL (GDRCOPY_BACKEND names no backend, or the

@@ -23,7 +23,7 @@ PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
 # They run a queue's instructions in orders that a seed decides: under ASan in check-ci.
-EXPLORERS := test_queue_explorer test_queue_posts
+EXPLORERS := test_queue_explorer test_queue_ports
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
