@@ -369,6 +369,13 @@ static void joined(void)
 		{ 40, 2, 2 },
 		{ 38, 6, 8 }, /* around: one more at each side, for the 2 replaced */
 		{ 8, 22, 37 }, /* over three, up to the third's end: 22, 8 below, 7 up to the next */
+		{ 60, 1, 1 },
+		{ 60, 4, 5 }, /* has all of the one at its start: 1 beyond it */
+		{ 73, 1, 1 },
+		{ 70, 4, 5 }, /* and at its end */
+		{ 90, 2, 2 },
+		{ 92, 2, 2 },
+		{ 91, 2, 8 }, /* no page would be its own: over both, and 2 at each side */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
@@ -605,6 +612,64 @@ static void reallocated_during_the_pin(void)
 	ck_assert(same_memory(r.handle, r.cpu_ptr, swapped));
 	OK(barcopy_cache_put(cache, &r));
 	ck_assert(is_cached(cache, swapped));
+}
+
+/* A sweep verifies 16 parts a miss, and goes on there: a later part that was freed is found. */
+static void many_parts_are_swept(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	CUdeviceptr d = vmm_new(0, 20);
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
+	OK(barcopy_cache_put(cache, &r));
+	vmm_replace(d + 19 * CHUNK, 0);
+	get_and_put(cache, vmm_new(0, 1));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 0);
+	get_and_put(cache, vmm_new(0, 1));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+}
+
+/* A hit by notice over two allocations makes no call of CUDA. */
+static void two_allocations_are_hit(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	CUdeviceptr d = vmm_new(0, 2);
+	unsigned long before;
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, d, 2 * CHUNK, &r));
+	OK(barcopy_cache_put(cache, &r));
+	before = cuda_hooks.calls(NULL);
+	OK(barcopy_cache_get(cache, d + CHUNK - 8, 16, &r));
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert_uint_eq(cuda_hooks.calls(NULL), before);
+	ck_assert_uint_eq(cache_stats(cache).hits, 1);
+}
+
+/* A get that fails keeps no entry; one whose pages the table has no memory for is its caller's alone. */
+static void nothing_is_kept(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	CUdeviceptr d = standin_alloc(CHUNK), far;
+	barcopy_region_t r;
+	uint32_t count;
+
+	get_and_put(cache, d);
+	count = gdri_entries.count;
+	for (int i = 0; i < 3 * GDRI_SLOTS_PER_CHUNK; i++)
+		FAILS(EINVAL, barcopy_cache_get(cache, d + 100, 2 * CHUNK, &r));
+	ck_assert_uint_eq(gdri_entries.count, count);
+	far = standin_alloc(80 * CHUNK) + 79 * CHUNK; /* no page near it is in the table */
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	OK(barcopy_cache_get(cache, far, 8, &r));
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	wrap_reset();
+	cache_table_check();
+	ck_assert(!is_cached(cache, far) && is_cached(cache, far));
+	OK(barcopy_cache_put(cache, &r));
+	cache_table_check();
 }
 
 static void swept_are_counted(void)
@@ -1387,6 +1452,9 @@ static const struct unit_test tests[] = {
 	{ "neighbours are forgotten", neighbours_are_forgotten, DMABUF },
 	{ "reallocated during the pin", reallocated_during_the_pin, DMABUF },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
+	{ "many parts are swept", many_parts_are_swept, DMABUF },
+	{ "two allocations are hit", two_allocations_are_hit, DMABUF },
+	{ "nothing is kept", nothing_is_kept, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
