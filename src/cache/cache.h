@@ -5,17 +5,17 @@
  *
  * An entry is a region that can be found. Its atomic word has the number of its users, and LIVE
  * while threads may become users. A thread without cache->lock reads the rest of it as a user only.
- * An entry that is not LIVE and has no users is that lock's holder's, who releases it. The memory of
- * entries and tables is never given back: a hit beside gdr_close() finds nothing, not freed memory.
+ * An entry that is not LIVE and has no users is that lock's holder's, who releases it. The memory
+ * of entries and tables is never given back: a hit beside gdr_close() meets no freed memory.
  *
  * The table names one entry for each GPU page. In a registration cache two regions share at most
  * the page at their border, which the older one has in the table. So a look-up and an invalidation
  * look one page beyond both ends of their range. Nobody invalidates the regions of ranges: each hit
  * is verified, and the newest region has the page.
  *
- * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. It ends the regions
- * that it overlaps by more than the page at the border; those in use end with their last put. The
- * new region covers them too. On the side where the range goes beyond them, it adds as many bytes as
+ * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. It ends the
+ * regions that it overlaps by more than the page at the border; those in use end with their last
+ * put. The new region covers them too. Where the range goes beyond them it adds as many bytes as
  * they have, but no part of another region. So what slides or grows pins at most four times its
  * path, or eight times if now at one end, now at the other. It adds up to half of the limit; if the
  * regions to be covered are more, it is the range's alone, and they end all the same. What a range
@@ -24,7 +24,7 @@
  * Invalidation takes no lock and allocates nothing, as a hook may call it inside this very code. It
  * turns LIVE into DOOMED and puts the entry on a list, which the lock's holder works off. A miss
  * says what it is pinning. An invalidation that overlaps that sets a mark. The miss looks at the
- * mark when the table has its entry, before others may use it; if it is set, nobody finds the entry.
+ * mark when the table has its entry, before others may use that; if it is set, nobody finds it.
  *
  * An end has two steps. Under cache->lock the entry leaves the table and goes on a list; under
  * cache->ending a drain unpins what is on the list. Who finds `ending` taken goes on, as its holder

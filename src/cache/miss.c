@@ -91,8 +91,8 @@ static uint64_t page_end(uint64_t addr)
 
 /*
  * Widens [*low, *high), within the allocations [first, last) at its ends, over the regions that it
- * replaces in a registration cache, and beyond them by as many bytes, at most by its own length, up to
- * `most` bytes in all and to the next region. Kills stale regions on the way.
+ * replaces in a registration cache, and beyond them by as many bytes, at most by its own length, up
+ * to `most` bytes in all and to the next region. Kills stale regions on the way.
  */
 static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t most,
 			uint64_t *low, uint64_t *high)

@@ -415,7 +415,7 @@ static void not_joined(void)
 	}
 }
 
-/* Ranges that the cache has room for do not end each other for ever: by what they join, or beyond it. */
+/* Ranges that the cache has room for do not end each other for ever. */
 static void settled(void)
 {
 	static const unsigned int sets[][5][2] = { /* half of the limit; first page, pages */
