@@ -348,7 +348,6 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	if (!e)
 		return gdri_fail(ENOMEM, "no memory for a region");
 	e->cache = cache;
-	e->listed = false;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, 1);
 	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
