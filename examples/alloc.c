@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that GPU and CPU both reach, in five lines: open, allocate, write, read, free. The program
- * need not initialise CUDA. README, "Requirements", lists the GPU drivers that work.
+ * Memory that GPU and CPU both reach, in five calls: open, allocate, write, read, close. The program
+ * need not initialise CUDA. BARCOPY_OPEN_ANY also opens where only some kinds of memory can be
+ * mapped, such as memory of cudaHostAlloc; README, "Requirements", lists the GPU drivers that work.
  *
  *     cc alloc.c -lgdrapi -o alloc && ./alloc
+ *
+ * The output has the two addresses of the same memory, and the text that came back from it.
  */
 #include <barcopy.h>
 #include <stdio.h>

@@ -1,79 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ranges: buffers of any address and size, for programs with an allocator of their own, such as
- * PyTorch's. Each buffer gets a mapping; buffers that lie close together share their pins, and so
+ * PyTorch's. One call pins and maps a buffer. Buffers that lie close together share a pin, and so
  * their BAR1.
  *
  *     cc ranges.c -lgdrapi -lcuda -o ranges && ./ranges
+ *
+ * The output counts the pins: one for the eight ranges in one allocation of 1 MiB, and one more for
+ * the read-only range, whose pages are mapped without write permission.
  */
-#include <cuda.h>
-#include <barcopy.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "gpu.h"
 
 enum { BUFFERS = 8, SIZE = 100000 };
 
-static void must(int failed, const char *call)
+static unsigned long long pins(gdr_t g)
 {
-	if (!failed)
-		return;
-	fprintf(stderr, "%s: %s\n", call, barcopy_last_error());
-	exit(1);
-}
+	barcopy_stats_t stats = { .struct_size = sizeof(stats) };
 
-/* Memory that the CPU can map: where the GPU is integrated, that of cuMemHostAlloc alone. */
-static CUdeviceptr allocate(size_t size, int integrated)
-{
-	CUdeviceptr memory = 0;
-	void *host = NULL;
-
-	if (!integrated)
-		return cuMemAlloc(&memory, size) ? 0 : memory;
-	return cuMemHostAlloc(&host, size, 0) ? 0 : (CUdeviceptr)(uintptr_t)host;
+	GDR(barcopy_get_stats(g, &stats));
+	return stats.pins;
 }
 
 int main(void)
 {
-	barcopy_stats_t stats = { .struct_size = sizeof(stats) };
+	int integrated = gpu_begin();
+	CUdeviceptr segment = gpu_alloc(1 << 20, integrated);
 	gdr_mh_t handle[BUFFERS], reader;
 	void *cpu[BUFFERS], *look;
+	unsigned long long shared;
 	char text[8] = "";
-	CUdeviceptr segment;
-	CUcontext ctx;
-	int integrated;
-	gdr_t g;
+	gdr_t g = open_any();
 
-	must(cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, 0) || cuCtxSetCurrent(ctx) ||
-		     cuDeviceGetAttribute(&integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
-	     "CUDA");
-	segment = allocate(1 << 20, integrated);
-	must(!segment, "cuMemAlloc or cuMemHostAlloc");
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	must(!g, "barcopy_open");
 	/* The pointer is that of the range's first byte; copies beyond the range fail. */
 	for (int i = 0; i < BUFFERS; i++)
-		must(barcopy_map_range(g, segment + (CUdeviceptr)i * SIZE, SIZE, 0, &cpu[i],
-				       &handle[i]),
-		     "barcopy_map_range");
-	must(gdr_copy_to_mapping(handle[3], cpu[3], "buffer3", 8), "gdr_copy_to_mapping");
+		GDR(barcopy_map_range(g, segment + (CUdeviceptr)i * SIZE, SIZE, 0, &cpu[i],
+				      &handle[i]));
+	GDR(gdr_copy_to_mapping(handle[3], cpu[3], "buffer3", 8));
+	shared = pins(g);
+	printf("%d ranges of %d bytes share %llu pin%s\n", BUFFERS, SIZE, shared,
+	       shared == 1 ? "" : "s");
 
 	/* Read-only: a store through this pointer raises SIGSEGV. The mapping of cuMemHostAlloc
 	 * memory is the memory itself, which cannot be read-only. */
-	must(barcopy_map_range(g, segment + 3 * SIZE, 8,
-			       integrated ? 0 : BARCOPY_MAP_RANGE_READ_ONLY, &look, &reader),
-	     "barcopy_map_range, read-only");
-	must(gdr_copy_from_mapping(reader, text, look, 8), "gdr_copy_from_mapping");
-	must(barcopy_get_stats(g, &stats), "barcopy_get_stats");
-	printf("\"%s\"; %d ranges, %llu pins\n", text, BUFFERS + 1, (unsigned long long)stats.pins);
+	GDR(barcopy_map_range(g, segment + 3 * SIZE, 8,
+			      integrated ? 0 : BARCOPY_MAP_RANGE_READ_ONLY, &look, &reader));
+	GDR(gdr_copy_from_mapping(reader, text, look, 8));
+	printf("the %s range of one of them took %llu more, and reads \"%s\"\n",
+	       integrated ? "second" : "read-only", pins(g) - shared, text);
 
-	must(barcopy_unmap_range(g, reader), "barcopy_unmap_range");
+	GDR(barcopy_unmap_range(g, reader));
 	for (int i = 0; i < BUFFERS; i++)
-		must(barcopy_unmap_range(g, handle[i]), "barcopy_unmap_range");
+		GDR(barcopy_unmap_range(g, handle[i]));
 	gdr_close(g);
-	if (integrated)
-		cuMemFreeHost((void *)(uintptr_t)segment);
-	else
-		cuMemFree(segment);
+	gpu_free(segment, integrated);
 	return 0;
 }

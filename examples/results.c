@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The fastest read of GPU memory is none. Here a running kernel answers requests. The CPU writes a
- * request through the mapping and posts a flag after it. The kernel writes its result into host
- * memory and a flag after it, and the CPU polls that flag in its own cache. Polling a flag in GPU
- * memory would take a round trip of the link each time.
+ * Do not read GPU memory for results: let the kernel write them into host memory. Here a running
+ * kernel answers requests of the CPU. The CPU writes a request through the mapping and posts a flag
+ * after it. The kernel writes its result into host memory and a flag after it, and the CPU polls
+ * that flag in its own cache. Each poll of a flag in GPU memory would take a round trip of the link.
  *
  *     cc results.c -lgdrapi -lcuda -o results && ./results
+ *
+ * The output counts the requests whose result was right: all. The kernel is PTX, so that the program
+ * needs no nvcc.
  *
  * Order. gdr_copy_to_mapping() ends with a fence, so the posted flag arrives after the request. The
  * CPU copies the next request only after it has seen this one's answer. The kernel stores its flag
  * with release semantics at system scope; the CPU loads it with acquire semantics.
  */
-#include <cuda.h>
-#include <barcopy.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "gpu.h"
 
 enum { WORDS = 16, REQUESTS = 1000 };
 
@@ -79,37 +78,14 @@ static const char kernel[] =
 	"	ret;\n"
 	"}\n";
 
-static void must(int failed, const char *what, const char *why)
-{
-	if (!failed)
-		return;
-	fprintf(stderr, "%s: %s\n", what, why);
-	exit(1);
-}
-
-static void cuda(CUresult r, const char *call)
-{
-	const char *name = "unknown error";
-
-	if (r)
-		cuGetErrorName(r, &name);
-	must(r != CUDA_SUCCESS, call, name);
-}
-
 static CUfunction load_kernel(void)
 {
 	CUfunction function;
 	CUmodule module;
-	CUcontext ctx;
-	CUdevice dev;
 
-	cuda(cuInit(0), "cuInit");
-	cuda(cuDeviceGet(&dev, 0), "cuDeviceGet");
-	cuda(cuDevicePrimaryCtxRetain(&ctx, dev), "cuDevicePrimaryCtxRetain");
-	cuda(cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
-	cuda(cuModuleLoadData(&module, kernel), "cuModuleLoadData");
-	cuda(cuModuleGetFunction(&function, module, "gdrapi_example_results"),
-	     "cuModuleGetFunction");
+	gpu_begin();
+	CUDA(cuModuleLoadData(&module, kernel));
+	CUDA(cuModuleGetFunction(&function, module, "gdrapi_example_results"));
 	return function;
 }
 
@@ -123,12 +99,12 @@ static void ask(gdr_mh_t mh, struct request *request, struct result *result, uin
 		word[i] = n * WORDS + i;
 		sum += word[i];
 	}
-	must(gdr_copy_to_mapping(mh, request->word, word, sizeof(word)), "gdr_copy_to_mapping",
-	     barcopy_last_error());
-	must(barcopy_post32(mh, &request->number, n), "barcopy_post32", barcopy_last_error());
+	GDR(gdr_copy_to_mapping(mh, request->word, word, sizeof(word)));
+	GDR(barcopy_post32(mh, &request->number, n));
 	while (__atomic_load_n(&result->number, __ATOMIC_ACQUIRE) != n)
 		;
-	must(result->sum != sum, "the sums differ", "the flag arrived before its result");
+	if (result->sum != sum)
+		fail("a request", "its sum is wrong: the flag arrived before the result");
 }
 
 int main(void)
@@ -140,30 +116,26 @@ int main(void)
 	struct result *result;
 	barcopy_mem_t mem;
 	void *host;
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	gdr_t g = open_any();
 
-	must(!g, "barcopy_open", barcopy_last_error());
-	must(barcopy_mem_alloc(g, 0, sizeof(struct request), 0, &mem), "barcopy_mem_alloc",
-	     barcopy_last_error());
-	must(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &empty, sizeof(empty)) ||
-		     barcopy_flush(mem.handle),
-	     "clearing the request", barcopy_last_error());
-	cuda(cuMemHostAlloc(&host, sizeof(*result),
-			    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-	     "cuMemHostAlloc");
-	result_device =
-		(CUdeviceptr)(uintptr_t)host; /* the same for CPU and GPU: unified addressing */
+	GDR(barcopy_mem_alloc(g, 0, sizeof(struct request), 0, &mem));
+	GDR(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &empty, sizeof(empty)));
+	GDR(barcopy_flush(mem.handle));
+	CUDA(cuMemHostAlloc(&host, sizeof(*result),
+			    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+	/* the same for CPU and GPU: unified addressing */
+	result_device = (CUdeviceptr)(uintptr_t)host;
 	result = host;
 	result->number = 0;
 
 	void *params[] = { &mem.device_ptr, &result_device, &requests };
 
-	cuda(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), "cuLaunchKernel");
+	CUDA(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 	for (uint32_t n = 1; n <= REQUESTS; n++)
 		ask(mem.handle, mem.cpu_ptr, result, n);
-	cuda(cuCtxSynchronize(), "cuCtxSynchronize");
-	printf("%d requests answered, and no read of GPU memory\n", REQUESTS);
-	cuda(cuMemFreeHost(host), "cuMemFreeHost");
+	CUDA(cuCtxSynchronize());
+	printf("%d requests were answered right, without a read of GPU memory\n", REQUESTS);
+	CUDA(cuMemFreeHost(host));
 	barcopy_mem_free(g, &mem);
 	gdr_close(g);
 	return 0;

@@ -5,24 +5,15 @@
  * after the fork.
  *
  *     cc share.c -lgdrapi -o share && ./share
+ *
+ * See in the output: each process reads the text that the other one wrote.
  */
-#include <barcopy.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "must.h"
 
 enum { SIZE = 1 << 21 };
-
-static void must(int failed, const char *call)
-{
-	if (!failed)
-		return;
-	fprintf(stderr, "%s: %s\n", call, barcopy_last_error());
-	exit(1);
-}
 
 /* Sends, or with fd -1 receives, the size of the memory and its descriptor. */
 static int pass(int socket, size_t *size, int fd)
@@ -38,7 +29,8 @@ static int pass(int socket, size_t *size, int fd)
 			      .msg_controllen = sizeof(control) };
 
 	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	must((fd < 0 ? recvmsg(socket, &msg, 0) : sendmsg(socket, &msg, 0)) <= 0, "the socket");
+	errno = ECONNRESET; /* recvmsg() returns 0 if the other process has ended */
+	SYSTEM((fd < 0 ? recvmsg(socket, &msg, 0) : sendmsg(socket, &msg, 0)) > 0);
 	memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
 	return fd;
 }
@@ -51,31 +43,34 @@ int main(void)
 	size_t size;
 	gdr_t g;
 
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, socket), "socketpair");
+	SYSTEM(!socketpair(AF_UNIX, SOCK_STREAM, 0, socket));
 	pid_t child = fork();
 
-	must(child < 0, "fork");
-	close(socket[child == 0
-			     ? 0
-			     : 1]); /* the other's end: if that process ends, no one waits for it */
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	must(!g, "barcopy_open");
+	SYSTEM(child >= 0);
+	/* Closes the other side's end: if that process ends, this one does not wait for it. */
+	close(socket[child == 0 ? 0 : 1]);
+	g = open_any();
 	if (child == 0) {
 		fd = pass(socket[1], &size, -1);
-		must(barcopy_mem_import(g, 0, fd, size, 0, &mem), "barcopy_mem_import");
+		GDR(barcopy_mem_import(g, 0, fd, size, 0, &mem));
 		close(fd);
-		must(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "from the child", 15) ||
-			     barcopy_flush(mem.handle),
-		     "gdr_copy_to_mapping");
+		GDR(gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 16));
+		printf("the child reads \"%s\"\n", text);
+		GDR(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "from the child", 15));
+		GDR(barcopy_flush(mem.handle)); /* in GPU memory before this process ends */
 		return gdr_close(g);
 	}
-	must(barcopy_mem_alloc(g, 0, SIZE, BARCOPY_MEM_SHAREABLE, &mem), "barcopy_mem_alloc");
-	must(barcopy_mem_export(g, &mem, &fd), "barcopy_mem_export");
+	GDR(barcopy_mem_alloc(g, 0, SIZE, BARCOPY_MEM_SHAREABLE, &mem));
+	GDR(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "from the parent", 16));
+	GDR(barcopy_flush(mem.handle)); /* in GPU memory before the child is told */
+	GDR(barcopy_mem_export(g, &mem, &fd));
 	pass(socket[0], &mem.size, fd);
 	close(fd);
-	must(waitpid(child, &status, 0) != child || status, "the child");
-	must(gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 15), "gdr_copy_from_mapping");
-	printf("\"%s\"\n", text);
+	SYSTEM(waitpid(child, &status, 0) == child);
+	if (status)
+		fail("the child", "see its message");
+	GDR(gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 15));
+	printf("the parent reads \"%s\"\n", text);
 	gdr_close(g);
 	return 0;
 }

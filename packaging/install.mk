@@ -92,7 +92,8 @@ DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(filter-out docs/driver-design.md,$(wildcard docs/*.md)) $(wildcard docs/*.html packaging/container/*)
 DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|driver-design\.md|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
 	-e 's/<a href="results\/[^"]*">([^<]*)<\/a>/\1/g'
-EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py)
+# Their README where it does not take the place of the project's.
+EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py) $(if $(filter $(docdir),$(examplesdir)),,examples/README.md)
 
 # Everything but the driver, which is built for one kernel or by DKMS, and the Python module.
 DOC_DIRS := $(sort $(dir $(DOC_FILES)))

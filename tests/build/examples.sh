@@ -1,22 +1,53 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The examples build and run on the stand-ins; the Python one on memory of the library, not of
-# torch.
+# The examples build and run on the stand-ins, and print what their heads promise; the Python one on memory
+# of the library, not of torch.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 sim=$(realpath "${2:?directory of the stand-ins}")
 
-make -s --no-print-directory O="$out" CC=gcc examples
+make -s --no-print-directory O="$out" CC=gcc WERROR=-Werror examples
 ok "they build"
+for file in examples/*.[ch] examples/*.cu examples/*.py; do
+	grep -q "^| .*\[${file#examples/}\](${file#examples/})" examples/README.md || echo "# not in examples/README.md: $file"
+done >"$tmp/missing"
+cat "$tmp/missing"
+[ ! -s "$tmp/missing" ]
+ok "the README has a line for each"
 export LD_LIBRARY_PATH="$sim:$out" LD_PRELOAD="$sim/libnvidia_node.so"
-for name in alloc cache large_copies ranges results share vectors; do
-	timeout 60 "$out/examples/$name"
-	ok "$name"
-done
-for name in cache ranges; do
-	GDRSIM_INTEGRATED=1 timeout 60 "$out/examples/$name"
-	ok "$name, with an integrated GPU"
-done
+# shows NAME PATTERN [VARIABLE=VALUE...]: the example succeeds, and its output has the lines that its head promises
+shows() {
+	env "${@:3}" timeout 60 "$out/examples/$1" >"$tmp/out" 2>&1 && tr '\n' ' ' <"$tmp/out" | grep -qE "$2" ||
+		{ sed 's/^/# /' "$tmp/out" && false; }
+	ok "$1${3:+ $3}"
+}
+us='[0-9]+\.[0-9]+ us'
+timed="8 bytes to the GPU in $us, back in $us"
+shows alloc 'hold "hello, GPU"'
+shows pin "begins 5000 bytes behind .*\"hello, GPU\" went through the mapping .*cuMemcpy: $timed.* mapping: $timed"
+# gdr_open() is for memory of cuMemAlloc, which the CPU cannot map there.
+shows pin "^no mapping: .+ \"hello, GPU\" went through cuMemcpy cuMemcpy: $timed" GDRSIM_INTEGRATED=1
+! grep -q '^mapping:' "$tmp/out"
+ok "pin: without a mapping no time of one"
+shows ranges '8 ranges of 100000 bytes share 1 pin the read-only range .* took 1 more, and reads "buffer3"'
+shows ranges 'and reads "buffer3"' GDRSIM_INTEGRATED=1
+shows words '1000 of 1000 answers were right'
+shows vectors 'one call read all 16 and found 8 set'
+shows large_copies "  256 +$us +$us by the mapping .* 4194304 +$us +$us by the copy engine"
+shows large_copies '[0-9]+ copies of [0-9]+ bytes to the GPU' GDRCOPY_STATS=1
+hits="median of the others $us 1000 messages: 999 hits, 1 misses, .* after the invalidation: 999 hits, 1 misses, 0 KiB pinned after one more message: 999 hits, 2 misses"
+shows cache "$hits"
+shows cache "$hits" GDRSIM_INTEGRATED=1
+shows share 'the child reads "from the parent" the parent reads "from the child"'
+shows results '1000 requests were answered right'
+for file in examples/*.c; do
+	name=${file#examples/} name=${name%.c}
+	GDRSIM_DEVICES=0 timeout 60 "$out/examples/$name" >"$tmp/out" 2>&1
+	[ $? = 1 ] && grep -q 'cuInit.*: .*CUDA_ERROR_NO_DEVICE' "$tmp/out" || { echo "# $name" && sed 's/^/# /' "$tmp/out"; }
+done >"$tmp/silent"
+cat "$tmp/silent"
+[ ! -s "$tmp/silent" ]
+ok "without a GPU each names the call and the cause"
 python3 - <<'PYTHON'
 import sys
 sys.dont_write_bytecode = True
