@@ -33,6 +33,14 @@ static inline void fail(const char *call, const char *why)
 			fail(#condition, strerror(errno)); \
 	} while (0)
 
+#ifdef __CUDACC__ /* the files for nvcc use CUDA's runtime */
+#define CUDA(call)                                                           \
+	do {                                                                 \
+		if ((call) != cudaSuccess)                                   \
+			fail(#call, cudaGetErrorString(cudaGetLastError())); \
+	} while (0)
+#endif
+
 /* A context in which every kind of memory that can be mapped on this machine is served. */
 static inline gdr_t open_any(void)
 {

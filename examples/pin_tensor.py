@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Maps a PyTorch tensor, writes it from the CPU without cudaMemcpy, and shows that torch sees the numbers:
+Maps a PyTorch tensor, writes it from the CPU without cudaMemcpy, and shows that torch sees the numbers. Needs PyTorch
+with CUDA, and a GPU:
 
     python3 pin_tensor.py
 
@@ -27,8 +28,12 @@ def write_and_read(gdr, tensor, count):
 
 
 def main():
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        sys.exit("this example needs PyTorch with CUDA: pip install torch")
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU that PyTorch can use: torch.cuda.is_available() is False")
     tensor = torch.zeros(1000, dtype=torch.float32, device="cuda")
     # Work that torch has started must end before the CPU accesses the tensor.
     torch.cuda.synchronize()

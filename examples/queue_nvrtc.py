@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Calls into a kernel that is compiled when the program runs and stays on the GPU:
+Calls into a kernel that is compiled when the program runs and stays on the GPU. Needs a GPU, and NVRTC of the CUDA
+toolkit or of the package nvidia-cuda-nvrtc:
 
     python3 queue_nvrtc.py [EXPRESSION]
 
 EXPRESSION is a CUDA C++ expression of a double x, 'x * x + 1' by default. NVRTC compiles it with
 barcopy_queue.cuh. A message has up to 60 doubles; the kernel's warp replies with the expression's value for
-each. The program uses CUDA's libraries through ctypes, and python/'s module, installed or in this tree.
+each. The output has the value for x = 0 to 5, and the time of a call. The program uses CUDA's libraries through
+ctypes, and python/'s module, installed or in this tree.
 """
 import array
 import ctypes
@@ -78,7 +80,10 @@ class Gpu:
     """The part of CUDA's driver API that this program uses: device 0's primary context, and launches."""
 
     def __init__(self):
-        self.cuda = ctypes.CDLL("libcuda.so.1")
+        try:
+            self.cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            sys.exit(f"this example needs a GPU and its driver: {error}")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.stream = ctypes.c_void_p()
         self.call("cuInit", 0)
@@ -91,7 +96,9 @@ class Gpu:
     def call(self, name, *arguments):
         error = getattr(self.cuda, name)(*arguments)
         if error:
-            sys.exit(f"{name}: CUDA error {error}")
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorString(error, ctypes.byref(text))
+            sys.exit(f"{name} failed: {(text.value or b'an unknown error').decode()} ({error}); this example needs a GPU")
 
     def attribute(self, number, device):
         value = ctypes.c_int()

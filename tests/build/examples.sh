@@ -65,6 +65,15 @@ with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
     assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON
 ok "pin_tensor.py"
+# What they need is in their messages.
+export PYTHONPATH=$PWD/python
+mkdir "$tmp/torch" && echo 'raise ImportError' >"$tmp/torch/torch.py"
+! PYTHONPATH=$tmp/torch:$PYTHONPATH python3 -B examples/pin_tensor.py 2>"$tmp/err" && [ "$(cat "$tmp/err")" = \
+	'this example needs PyTorch with CUDA: pip install torch' ]
+ok "pin_tensor.py without torch"
+! GDRSIM_DEVICES=0 python3 -B examples/queue_nvrtc.py 2>"$tmp/err" && grep -q '^cuInit failed: .*needs a GPU$' "$tmp/err"
+ok "queue_nvrtc.py without a GPU"
+unset PYTHONPATH
 # A kernel compiled at run time. Running it takes a GPU: NVRTC crashes on the stand-in's libcuda.
 unset LD_LIBRARY_PATH LD_PRELOAD
 if ! PYTHONPATH=examples python3 -Bc 'import queue_nvrtc; queue_nvrtc.load_nvrtc()' 2>/dev/null; then
@@ -87,4 +96,14 @@ else:
     sys.exit("a wrong expression was compiled")
 PYTHON
 ok "queue_nvrtc.py"
+# Those in CUDA C++ compile; running them takes a GPU.
+nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || nvcc=
+for file in examples/*.cu; do
+	if [ ! "$nvcc" ]; then
+		skip "${file#examples/}" "no nvcc: Debian's main archive has no CUDA"
+		continue
+	fi
+	"$nvcc" -arch=sm_75 -Iinclude -Werror all-warnings "$file" -L"$out" -lgdrapi -o "$tmp/a.out"
+	ok "${file#examples/} compiles"
+done
 finish
