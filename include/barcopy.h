@@ -59,8 +59,8 @@ typedef enum barcopy_open_flags {
 gdr_t barcopy_open(uint32_t flags);
 
 /**
- * The cause of this thread's last call, if it failed, in words. After a call that succeeded it is
- * "" or the cause of something before. Never NULL.
+ * Says in words why this thread's last call failed. After a call that succeeded the text is "" or
+ * that of an earlier failure: look at it after a failure only. Never NULL.
  * @return a string that the library owns, valid until this thread's next call or its end
  */
 const char *barcopy_last_error(void);
@@ -413,22 +413,24 @@ enum barcopy_map_range_flags {
  * Pins and maps any range of device memory, and returns a CPU pointer to the byte at addr.
  *
  * A range that lies in the pages of another one with the same flags shares its pin: equal ranges,
- * parts of a range, buffers in one page. In pages of several it shares the newest one's or, if that
- * is too long or has ended, gets its own. The pin ends with the last of them. A range in use keeps
- * at most 2 MiB pinned, or twice the GPU pages that it touches if that is more, whatever ranges have
- * ended: within a longer range's pin it gets its own. Only where no space is left for that does it
- * share the longer range's pin. Within this bound allocations of up to 2 MiB are pinned whole.
- * Memory that was freed and reallocated is never shared: the library compares CUDA's buffer ID. Two
+ * parts of a range, buffers in one page. A range in the pages of several others shares the newest
+ * one's pin or, if that is too long or has ended, gets a pin of its own. The pin ends with the
+ * last of its ranges. A range in use keeps at most 2 MiB pinned, or twice the GPU pages that it
+ * touches if that is more. This holds whichever other ranges have ended: a range that would keep
+ * more than that of a longer range's pin gets a pin of its own, and shares the longer one's only
+ * where no space is left. Within this bound allocations of up to 2 MiB are pinned whole. Memory
+ * that was freed and reallocated is never shared: the library compares CUDA's buffer ID. Two
  * allocations of cudaHostAlloc are not shared either; nothing of them is pinned.
  *
- * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. It stays set
- * after the unmap, and is the whole allocation's: also that of other buffers in an allocator's
- * segment. A synchronous copy or memset of CUDA (cuMemcpy, cuMemset) on them is then complete when
- * it returns; without the attribute some return earlier (CUDA driver API, "API synchronization
- * behavior"). It orders neither kernels nor asynchronous calls: cuStreamSynchronize or an event
- * comes before their result is read through the mapping, and before memory that they read is
- * written through it. With BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS the attribute is left as it is, and the
- * caller does so for the synchronous calls too.
+ * The call sets SYNC_MEMOPS on the allocations in the range, as gdr_pin_buffer() does. The
+ * attribute stays set after the unmap. It belongs to the whole allocation, so it also affects
+ * other buffers that an allocator has placed in the same allocation. A synchronous copy or memset
+ * of CUDA (cuMemcpy, cuMemset) on them is then complete when it returns; without the attribute
+ * some return earlier (CUDA driver API, "API synchronization behavior"). It orders neither kernels
+ * nor asynchronous calls: cuStreamSynchronize or an event comes before their result is read
+ * through the mapping, and before memory that they read is written through it. With
+ * BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS the call leaves the attribute as it is, and the caller has to
+ * synchronise in the same way after CUDA's synchronous copies and memsets.
  *
  * @param addr     device address, any alignment; for memory of cudaHostAlloc also the host address
  * @param size     bytes, at least 1
@@ -439,8 +441,8 @@ enum barcopy_map_range_flags {
  *                 gdr_close(); no other call ends it
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address, a range beyond its allocation);
  *         EOVERFLOW (addr + size wraps); ENOTSUP (memory of a kind that cannot be mapped here, or
- *         not read-only); ENOMEM (also: BAR1 is full and no region of a cache of this context is
- *         idle); EMFILE; ENFILE; ENODEV; EACCES; EIO.
+ *         cannot be mapped read-only); ENOMEM (also: BAR1 is full and no region of a cache of this
+ *         context is idle); EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		  gdr_mh_t *handle);
@@ -569,8 +571,9 @@ int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy
 
 /**
  * Gives a region back, from any thread, and zeroes *region, so that a second call on it is EINVAL.
- * The last put of an invalidated region unmaps it. gdr_close() unpins a region in use, but the
- * memory that describes it is freed by its last put, which is then EINVAL.
+ * The last put of an invalidated region unmaps it. gdr_close() unpins regions that are in use. The
+ * library keeps its record of such a region until the region's last put, which frees the record and
+ * returns EINVAL.
  * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
  */
 int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
@@ -583,9 +586,9 @@ int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
  * before the memory is freed or unmapped.
  *
  * It may be called from a hook of any call, such as cuMemFree, cuMemUnmap or munmap, also where
- * this library makes that call: to forget waits for no lock and allocates nothing. To unmap idle
- * regions takes locks of this library and calls free(), so not from a signal handler, nor with a
- * lock that malloc() or free() of the program takes.
+ * this library makes that call: to forget waits for no lock and allocates nothing. Unmapping idle
+ * regions takes locks of this library and calls free(). So do not make the call from a signal
+ * handler, nor while you hold a lock that the program's malloc() or free() takes.
  * @param size  a range that would wrap ends at the end of the address space; addr 0 and SIZE_MAX
  *              are all regions
  * @return 0, also where no region was found; EINVAL (cache); EACCES.

@@ -168,10 +168,10 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  * device memory.
  *
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv
- * drivers before 2.5, which do not report it; a single pin may fall back to the other kind (GPU
- * slices). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if that pin flag is accepted by any of them; this
- * question initialises CUDA where backend rm answers it.
- * GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary device memory is served by dma-buf mmap.
+ * drivers before 2.5, which do not report it. A single pin may still be of the other kind, as on
+ * GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that pin flag;
+ * the call initialises CUDA if it has to ask backend rm. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary
+ * device memory is served by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
@@ -291,13 +291,13 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  * gdr_copy_from_mapping() returns data at least as new as anything that the caller had observed
  * before the call; no load or store of the caller that follows the call is performed before the
  * copy's loads. After gdr_copy_to_mapping(), later stores of this CPU through a mapping of the
- * same type and device follow the data; another device, and memory pinned with another
- * GDR_PIN_FLAG_FORCE_PCIE, are reached by another path and need barcopy_flush() first. A copy does
- * not order stores before it: data in host memory that a copied flag announces needs
- * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once and
- * each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned bytes
- * is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide, section
- * 11.7).
+ * same type and device follow the data. Stores to another device, or to memory pinned with a
+ * different setting of GDR_PIN_FLAG_FORCE_PCIE, take another path: call barcopy_flush() before
+ * them. A copy does not order stores before it: data in host memory that a copied flag announces
+ * needs barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once
+ * and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned
+ * bytes is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide,
+ * section 11.7).
  * @param handle     mapped
  * @param map_d_ptr  destination: any byte of the mapping
  * @param h_ptr      source, any alignment

@@ -25,10 +25,10 @@ struct gdri_trial {
 };
 
 /*
- * Is the backend right on this GPU? Tried with memory of `context` (or NULL), by pins with these
- * flags; exportable: with VMM memory that was made so. Tried if there is no verdict, or a failure
- * that says nothing about the backend: that one stands for a second. Returns 0 with the mappings'
- * type, -ENOTSUP with the reason, or a shortage.
+ * Runs the trial, with memory of `context` (or NULL) and pins with these flags, if there is no
+ * verdict for the GPU or the verdict has expired: a failure that says nothing about the backend
+ * expires after a second. exportable: the memory is VMM memory that can be exported. Returns 0 and
+ * the mappings' type, -ENOTSUP with the reason, or a shortage.
  */
 int gdri_trial(struct gdri_trial *trial, const struct gdri_trial_of *of, bool exportable,
 	       int device, void *context, uint32_t flags, gdr_mapping_type_t *type);

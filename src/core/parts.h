@@ -43,7 +43,7 @@ bool gdri_region_sync_memops(const struct gdri_region *region, uint64_t low, uin
 enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct gdri_region *learner,
 				      uint64_t addr, size_t size);
 
-/* The noted allocation around addr, or NULL; CUDA is not called, nor by the next one. */
+/* Returns the noted allocation around addr, or NULL. Neither this nor the next function calls CUDA. */
 const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint64_t addr);
 /* Is all of [addr, addr + size) in one part? */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
