@@ -5,8 +5,8 @@
  *
  *     cc pin.c -lgdrapi -lcuda -o pin && ./pin
  *
- * The output says which way the text went, and why if that was cuMemcpy; then the time of 8 bytes
- * to the GPU and of 8 bytes back. On a GPU the mapping takes a small part of cuMemcpy's time.
+ * The output says which way the text went to the GPU, and why if that was cuMemcpy; then the time of
+ * 8 bytes to the GPU and of 8 bytes back. On a GPU the mapping takes a small part of cuMemcpy's time.
  */
 #include "gpu.h"
 
@@ -81,7 +81,7 @@ int main(void)
 		printf("no mapping: %s\n", barcopy_last_error());
 	}
 	put(&b, "hello, GPU", 11);
-	get(&b, text, 11);
+	get(&plain, text, 11); /* by cuMemcpy: CUDA sees what the CPU has written */
 	printf("\"%s\" went through %s\n", text, b.cpu ? "the mapping" : "cuMemcpy");
 	measure(&plain);
 	if (g) {
