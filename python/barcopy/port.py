@@ -43,13 +43,13 @@ class Port(Closable):
     def receive(self, most=32, timeout=None):
         """
         A list of 1 to `most` posts, at most 32, in the order of their numbers. Timeout: none came for so many
-        seconds; None waits for ever. An Error with EPIPE: end() was called and no post is left. Other threads
-        run meanwhile. Unless the port is manual, this retires what the last call gave.
+        seconds; None waits until it comes. An Error with EPIPE: end() was called and no post is left; Closed: by
+        another thread. Other threads run meanwhile. Unless the port is manual, this retires what the last call gave.
         """
         most = min(fitting(c_uint32, most, "most"), len(self._messages))
         with Use(self._life):
             _lib.wait(timeout, lambda ns: library().barcopy_port_receive(
-                self._port, self._messages, most, byref(self._count), ns))
+                self._port, self._messages, most, byref(self._count), ns), self._life)
             return [Post(m.post, ctypes.string_at(m.data, m.size), m.call or None)
                     for m in self._messages[:self._count.value]]
 

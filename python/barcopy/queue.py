@@ -78,7 +78,8 @@ class Queue(Closable):
         host, size = host_memory(message, False, None, None)
         flags = (ordered and _lib.QUEUE_ORDERED) | (until_end and _lib.QUEUE_UNTIL_END)
         with Use(self._life):
-            _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._queue, host, size, flags, ns))
+            _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._queue, host, size, flags, ns),
+                      self._life)
 
     def try_send(self, message, ordered=False):
         """The same without a wait: False where there is no room."""
@@ -99,7 +100,7 @@ class Queue(Closable):
         flags = until_end and _lib.QUEUE_UNTIL_END
         with Use(self._life):
             _lib.wait(timeout, lambda ns: library().barcopy_queue_receive(
-                self._queue, self._received, _MESSAGE_MAX, byref(self._size), flags, ns))
+                self._queue, self._received, _MESSAGE_MAX, byref(self._size), flags, ns), self._life)
             return ctypes.string_at(self._received, self._size.value)
 
     def stop(self, abort=False):

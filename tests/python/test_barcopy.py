@@ -451,6 +451,15 @@ class Queues(Case):
         self.raises_errno(errno.EINVAL, self.gdr.port, lines=17)
         self.assertRaises(ValueError, self.gdr.port, sleep=-1)
 
+    def test_closed_in_a_wait(self):
+        port, queue = self.gdr.port(spin=1e-6, sleep=1e-3), self.gdr.queue(lines=16)
+        while queue.try_send(b"x"):
+            pass
+        for thing, wait in (port, port.receive), (queue, lambda timeout: queue.send(b"x", timeout)), \
+                (self.queue, self.queue.receive):
+            threading.Timer(0.05, thing.close).start()
+            self.assertRaises(barcopy.Closed, wait, timeout=20)
+
     def test_no_kernel(self):
         sent = 0
         while self.queue.try_send(b"x" * 48):
