@@ -263,8 +263,8 @@ typedef enum barcopy_port_flags {
 
 /**
  * Options of barcopy_port_create(). A receive that finds nothing polls; once nothing has come for
- * spin_ns it calls sched_yield() between polls; yield_ns later it sleeps for sleep_ns between them.
- * The thread's timer slack comes on top of a sleep: see prctl(PR_SET_TIMERSLACK).
+ * spin_ns it calls sched_yield() between polls; yield_ns later it sleeps for sleep_ns, at most
+ * 100 ms, between them. The thread's timer slack comes on top: see prctl(PR_SET_TIMERSLACK).
  */
 typedef struct barcopy_port_options {
 	size_t struct_size; /**< sizeof(barcopy_port_options_t) */

@@ -129,6 +129,7 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 	}
 	left = timeout_ns - (now - *start);
 	left = left < p->sleep_ns ? left : p->sleep_ns;
+	left = left < PORT_ASK_NS ? left : PORT_ASK_NS; /* nothing else shows the end, or CUDA's */
 	pause.tv_sec = (time_t)(left / 1000000000);
 	pause.tv_nsec = (long)(left % 1000000000);
 	nanosleep(&pause, NULL);

@@ -245,6 +245,20 @@ static void closed(void)
 	FAILS(EINVAL, barcopy_port_receive(p, m, 1, &n, 0));
 }
 
+/* However long it may sleep, a receive sees the end, and asks CUDA. */
+static void long_sleeps(void)
+{
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .spin_ns = 1, .sleep_ns = UINT64_MAX };
+	pthread_t thread;
+	barcopy_port_t p;
+
+	OK(barcopy_port_create(g, 0, &o, &p));
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_later, p), 0);
+	FAILS_WITH(EPIPE, "barcopy_port_end", barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+	pthread_join(thread, NULL);
+	OK(barcopy_port_destroy(p));
+}
+
 static void dead_context(void)
 {
 	barcopy_port_t p = new_port(16, 0);
@@ -316,6 +330,7 @@ static const struct unit_test tests[] = {
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
 	{ "a receive that sleeps", idle, NULL },
 	{ "the end", ended, NULL },
+	{ "the end in a long sleep", long_sleeps, NULL },
 	{ "gdr_close() with a port", closed, NULL },
 	{ "a wait in a dead context", dead_context, NULL },
 	{ "memory for the next one", kept_memory, NULL },
