@@ -205,13 +205,15 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 {
 	uint64_t received = atomic_load_explicit(&p->received, memory_order_acquire);
 	uint64_t first = post - 1, i = first;
-	bool valid = p->manual;
+	bool valid;
 
+	if (!p->manual)
+		return gdri_fail(EINVAL, "this port's posts are retired by receive");
 	if (!n)
 		return 0;
 	pthread_mutex_lock(&p->gate);
 	/* A line that is no post may have been retired before it counts as received. */
-	valid = valid && p->retired <= received && first - p->retired < received - p->retired &&
+	valid = p->retired <= received && first - p->retired < received - p->retired &&
 		n <= received - first;
 	while (valid && i < first + n && !p->done[i & (p->lines - 1)])
 		i++;

@@ -106,7 +106,8 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_port_answer(p, &call, NULL, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, &answer, 1));
 	OK(barcopy_port_answer(p, &call, &answer, 0));
-	FAILS(EINVAL, barcopy_port_retire(p, 1, 1)); /* not manual */
+	FAILS_WITH(EINVAL, "retired by receive", barcopy_port_retire(p, 1, 1));
+	FAILS(EINVAL, barcopy_port_retire(p, 1, 0));
 	FAILS(EINVAL, barcopy_port_stop(p, 1));
 	OK(barcopy_port_stop(p, 0));
 	OK(barcopy_port_destroy(p));
