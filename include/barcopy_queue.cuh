@@ -613,8 +613,8 @@ BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *looks,
 	return barcopy_warp_now() - *start < limit;
 }
 
-/** 1: the CPU has retired this post, and all before it. BARCOPY_WARP_ORDERED: the thread then sees
- *  what the CPU copied before that. */
+/** 1: the CPU has retired this post, and all before it; always of 0, which is no post.
+ *  BARCOPY_WARP_ORDERED: the thread then sees what the CPU copied before that. */
 BARCOPY_WARP_FN int barcopy_port_taken(barcopy_poster_t *p, unsigned long long post, unsigned flags)
 {
 	if ((long long)(p->retired - post) < 0 || flags & BARCOPY_WARP_ORDERED)

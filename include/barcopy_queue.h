@@ -340,7 +340,7 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
  * Tells kernels to post nothing more. A post that sees it returns 0; each thread may make one whose
  * number is not 0, and all of these are received if the caller goes on receiving until the kernels
  * have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any more, and posts that had
- * no room are lost. Any thread; a second call may add the flag.
+ * no room are lost, as is each with a higher number. Any thread; a second call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
  */
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags);

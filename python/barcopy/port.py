@@ -69,7 +69,7 @@ class Port(Closable):
     def stop(self, abort=False):
         """
         Kernels post nothing more: go on receiving until they have ended. With abort they do not wait for the CPU
-        either, and posts that had no room are lost.
+        either, and posts that had no room are lost, and those behind them.
         """
         with Use(self._life):
             check(library().barcopy_port_stop(self._port, abort and _lib.PORT_ABORT))
