@@ -29,6 +29,7 @@
  *                               MiB (pools: 32; else one object whatever the size)
  *   GDRSIM_RM_SHARE=0           the share policy of a process's own clients allows nothing
  *   GDRSIM_RM_BAR1=0|1          maps lie outside BAR1, or in it (1; with GDRSIM_COHERENT=1 0)
+ *   GDRSIM_RM_MAP_START=1       each map shows its memory from the start, whatever its offset
  *   GDRSIM_RM_PROTECTED=1       confidential computing: maps of device memory are refused
  *
  * Calls on libcuda's own files are neither counted nor made to fail, except its exports. libcuda

@@ -285,6 +285,7 @@ static void *map_locked(int file, int fd, void *addr, size_t len, int prot, int 
 	const struct rm_map *map;
 	bool read_only;
 	int err, memory;
+	uint64_t start;
 	void *at;
 
 	len = (len + RM_PAGE - 1) & ~(size_t)(RM_PAGE - 1);
@@ -298,8 +299,9 @@ static void *map_locked(int file, int fd, void *addr, size_t len, int prot, int 
 	memory = rm_memory_open(o->memory, read_only ? O_RDONLY : O_RDWR);
 	if (memory < 0)
 		return fail(EIO);
+	start = rm_flag("GDRSIM_RM_MAP_START", false) ? 0 : o->offset + map->offset;
 	at = libc_calls()->mmap(addr, len, read_only ? prot & ~PROT_WRITE : prot, flags, memory,
-				(off_t)(o->offset + map->offset));
+				(off_t)start);
 	err = errno;
 	libc_calls()->close(memory);
 	if (at == MAP_FAILED)

@@ -4,11 +4,11 @@
  *
  * RM's structures are not documented as an interface, a driver may map a part of a dma-buf, and a
  * mapping of the wrong pages would show another process's memory. So the backend first pins memory
- * of the library: two small allocations, which share one object on every driver seen, so that
- * offsets matter, and a larger one. The copy engine writes a pattern, which is compared through the
- * mapping; only then does the CPU write another pattern, which the copy engine reads back. If any
- * byte differs, the backend does not serve that GPU, and the reason is kept. The trial takes about
- * 1 ms.
+ * of the library: two small allocations, which share one object on every driver seen, and a larger
+ * one. Where there is room it pins from the second GPU page on, so that the offset in the object is
+ * not 0. The copy engine writes a pattern, which is compared through the mapping; only then does
+ * the CPU write another pattern, which the copy engine reads back. If any byte differs, the backend
+ * does not serve that GPU, and the reason is kept. The trial takes about 1 ms.
  *
  * Each trial has patterns of its own: those of an earlier one may still be in memory.
  */
@@ -21,10 +21,10 @@
 #include "copy/word.h"
 #include "backend/trial.h"
 
-enum { SMALL = 4096, LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
+enum { LARGE = 4 << 20, COMPARED = 4096, BUFFERS = 3 };
 
-/* Exportable memory is tried with the first one only. */
-static const size_t sizes[BUFFERS] = { SMALL, SMALL, LARGE };
+/* Exportable memory, which CUDA rounds up to 2 MiB, is tried with the first one only. */
+static const size_t sizes[BUFFERS] = { 2 * GPU_PAGE_SIZE, COMPARED, LARGE };
 
 #define SECOND 1000000000ull
 
@@ -67,8 +67,9 @@ static void make_pattern(struct buffer *b, unsigned int nth)
 
 static int open_buffer(struct buffer *b)
 {
-	struct gdri_pin_request request = { .addr = b->memory.addr,
-					    .size = b->memory.size,
+	size_t skipped = b->memory.size > GPU_PAGE_SIZE ? GPU_PAGE_SIZE : 0;
+	struct gdri_pin_request request = { .addr = b->memory.addr + skipped,
+					    .size = b->memory.size - skipped,
 					    .flags = attempt.flags };
 	const struct gdri_backend *by = attempt.of->backend;
 	int rc = gdri_pin_describe(&request);

@@ -234,6 +234,25 @@ static void writes_are_lost(void)
 	FAILS_WITH(ENOTSUP, text, rm_pin(plain, MIB, 0));
 }
 
+/* A map whose offset RM ignores shows other memory of the same allocation, or a neighbour's. */
+static void offsets_are_lost(void)
+{
+	const char *text = "the mapping shows other memory than the GPU's";
+
+	plain = standin_alloc(4 * MIB);
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+	FAILS_WITH(ENOTSUP, text, rm_pin(plain + MIB, MIB, 0));
+	FAILS_WITH(ENOTSUP, text, rm_pin(vmm + MIB, MIB, 0));
+}
+
+/* The same where exportable memory alone is served. */
+static void offsets_of_exportable(void)
+{
+	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+	FAILS_WITH(ENOTSUP, "another layout", rm_pin(vmm + MIB, MIB, 0));
+	ck_assert_uint_gt(rm_sim.calls("RM_MAP_MEMORY"), 0);
+}
+
 static void types_differ(void)
 {
 	wrap_reset();
@@ -548,6 +567,9 @@ static const struct unit_test tests[] = {
 	{ "no memory for the trial", gpu_full, "" },
 	{ "mappings of two types", types_differ, "" },
 	{ "writes that do not arrive", writes_are_lost, "" },
+	{ "offsets that are lost", offsets_are_lost, "GDRSIM_RM_MAP_START=1" },
+	{ "offsets of exportable memory that are lost", offsets_of_exportable,
+	  "GDRSIM_RM_MAP_START=1 GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "few descriptors", few_descriptors, "" },
 	{ "an unknown layout is final", final, "GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "no import to watch is final", final, "LD_LIBRARY_PATH=$SIM/direct" },
@@ -564,9 +586,9 @@ static const struct unit_test tests[] = {
 	{ "a size within a page",
 	  SPOILED(within_a_page, "a memory object ends within a page; and ") },
 	{ "too small a size",
-	  SPOILED(too_short, "libcuda exported 1 of 1 objects, 0x3ff000 of 0x400000 bytes; and ") },
+	  SPOILED(too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and ") },
 	{ "one object more",
-	  SPOILED(one_more, "libcuda exported 1 of 2 objects, 0x1000 of 0x1000 bytes; and ") },
+	  SPOILED(one_more, "libcuda exported 1 of 2 objects, 0x10000 of 0x10000 bytes; and ") },
 	{ "too many objects",
 	  SPOILED(far_too_many, "this driver's export of a dma-buf has another layout; and ") },
 	{ "no such object",
