@@ -141,7 +141,8 @@ typedef gdr_info_v2_t gdr_info_t;
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no backend works here),
  *         EACCES (no permission to open the node), EINVAL (GDRCOPY_BACKEND names no backend, or the
- *         node's driver is too old), ENOMEM, EMFILE, ENFILE.
+ *         node's driver is too old), ENOMEM, EMFILE, ENFILE, EIO (a node cannot be opened for
+ *         another reason, or the GPU's driver failed).
  */
 gdr_t gdr_open(void);
 
