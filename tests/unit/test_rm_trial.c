@@ -173,6 +173,17 @@ static void heals(void)
 	rm_whole_life("healed", plain, MIB);
 }
 
+/* Another hook may have hidden it. */
+static void seen_again(void)
+{
+	plain = standin_alloc(MIB);
+	FAILS_WITH(ENOTSUP, "libcuda's export of a dma-buf was not seen", rm_pin(plain, MIB, 0));
+	unsetenv("GDRSIM_EXPORT_UNSEEN");
+	FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+	wrap_clock(RM_SECOND + 2);
+	rm_whole_life("seen", plain, MIB);
+}
+
 /* A shortage while the verdict is verified again leaves what is served as it is. */
 static void short_again(void)
 {
@@ -563,6 +574,7 @@ static const struct unit_test tests[] = {
 	{ "an unknown status", again, LOGGED "RULE=RM_DUP_OBJECT:*=0xffff" },
 	{ "INVALID_STATE", again, LOGGED "RULE=RM_DUP_OBJECT:*=0x40" },
 	{ "a verdict heals", heals, "" },
+	{ "an export that is seen again", seen_again, "GDRSIM_EXPORT_UNSEEN=1" },
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
 	{ "mappings of two types", types_differ, "" },
