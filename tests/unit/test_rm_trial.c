@@ -580,6 +580,8 @@ static const struct unit_test tests[] = {
 	{ "mappings of two types", types_differ, "" },
 	{ "writes that do not arrive", writes_are_lost, "" },
 	{ "offsets that are lost", offsets_are_lost, "GDRSIM_RM_MAP_START=1" },
+	{ "offsets that are lost, small buffers alone", offsets_are_lost,
+	  "GDRSIM_RM_MAP_START=1 GDRSIM_BAR1_MIB=3" },
 	{ "offsets of exportable memory that are lost", offsets_of_exportable,
 	  "GDRSIM_RM_MAP_START=1 GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "few descriptors", few_descriptors, "" },
