@@ -186,7 +186,18 @@ static int pin_trial(const struct gdri_pin_request *request, struct gdri_pin *pi
 
 static const struct gdri_trial_of trial_of = { &gdri_backend_rm, pin_trial, type_of };
 
-/* Where libcuda's exports cannot be observed, exportable memory is served, by descriptors. */
+static int rm_unpin(struct gdri_pin *pin)
+{
+	int rc = gdri_rm_range_close(pin->priv);
+
+	gdri_rm_gpu_put();
+	return rc;
+}
+
+/*
+ * Where libcuda's exports cannot be observed, exportable memory is served, by descriptors. Other
+ * memory fails before that trial, whose shortage would keep the pin from the next backend.
+ */
 static int pin_tried(struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
 		     struct gdri_pin *pin)
 {
@@ -200,15 +211,17 @@ static int pin_tried(struct gdri_rm_gpu *gpu, const struct gdri_pin_request *req
 	if (rc != -ENOTSUP)
 		return rc;
 	gdri_text_add(&why, "%s", gdri_error_text());
-	rc = gdri_trial(&gpu->exportable, &trial_of, true, m->device, m->context, 0, &pin->type);
-	if (rc == -ENOTSUP)
+	rc = pin_range(request, pin, true, &unused);
+	if (rc == -ENOTSUP && !request->imported) {
+		gdri_text_add(&why, "; and %s", gdri_error_text());
 		return gdri_fail(ENOTSUP, "%s", why.s);
-	if (!rc)
-		rc = pin_range(request, pin, true, &unused);
-	if (rc != -ENOTSUP || request->imported)
+	}
+	if (rc)
 		return rc;
-	gdri_text_add(&why, "; and %s", gdri_error_text());
-	return gdri_fail(ENOTSUP, "%s", why.s);
+	rc = gdri_trial(&gpu->exportable, &trial_of, true, m->device, m->context, 0, &pin->type);
+	if (rc)
+		rm_unpin(pin);
+	return rc == -ENOTSUP ? gdri_fail(ENOTSUP, "%s", why.s) : rc;
 }
 
 static int pin_once(const struct gdri_pin_request *request, struct gdri_pin *pin)
@@ -231,14 +244,6 @@ static int rm_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 		return gdri_fail(ENOTSUP, "not device memory");
 	rc = pin_once(request, pin);
 	return rc && gdri_rm_client_ends() ? pin_once(request, pin) : rc;
-}
-
-static int rm_unpin(struct gdri_pin *pin)
-{
-	int rc = gdri_rm_range_close(pin->priv);
-
-	gdri_rm_gpu_put();
-	return rc;
 }
 
 static int rm_map(struct gdri_pin *pin, gdr_mapping_type_t wish)

@@ -250,6 +250,9 @@ SCENE(every_reason_is_named,
 	PIN_FAILS(DEVICE, ENOTSUP, .says = { "dmabuf: this driver refuses mmap of its dma-buf",
 	  "rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED", "host: not memory of cudaHostAlloc" }))
 
+/* rm's trial of exportable memory is short of it, which other memory does not need. */
+SCENE(behind_a_short_trial, OPENS(ANY), PINS(DEVICE, DMABUF, .fault = "cuMemCreate:*=2"))
+
 /* Memory that no backend may serve. ENOMEM of one backend ends the pin. */
 SCENE(wrong_memory,
 	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
@@ -477,6 +480,8 @@ static const struct unit_test tests[] = {
 	{ "each pin by a backend that can, gdrdrv", beside_the_node,
 	  CUDA_13_3 " LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
+	{ "behind a trial that is short of memory", behind_a_short_trial,
+	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_RM_EXPORT_SIZE=2616" },
 	{ "every backend's reason", every_reason_is_named, CUDA_13_3 },
 	{ "memory that is none, or short", wrong_memory, CUDA_13_3 },
 	{ "precedence of errors", precedence, "" },

@@ -223,6 +223,7 @@ static void final(void)
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	FAILS(ENOTSUP, rm_pin(plain, MIB, 0));
+	OK(rm_pin(vmm, 2 * MIB, 0));
 	trials = cuda_hooks.calls("cuMemAlloc") + cuda_hooks.calls("cuMemCreate");
 	for (int day = 1; day < 3; day++) {
 		wrap_clock(RM_SECOND + day * 86400);
