@@ -273,10 +273,15 @@ static void set_state(struct gdri_port *p, uint32_t bits)
 	uint32_t before, state = atomic_fetch_or_explicit(&p->state, bits, memory_order_seq_cst);
 
 	state |= bits;
-	do { /* another thread may store fewer bits behind this store: it then sees these */
+	/*
+	 * Another thread may store fewer bits behind this store: it then sees these, as its own store
+	 * has arrived before it looks. A posted word alone may arrive behind a later load.
+	 */
+	do {
 		before = state;
 		gdri_post64(p->plan, p->control + BARCOPY_PORT_STATE_AT,
 			    p->view.generation | state);
+		gdri_flush_word(p->plan, p->control + BARCOPY_PORT_STATE_AT);
 		state = atomic_load_explicit(&p->state, memory_order_seq_cst);
 	} while (state != before);
 }
@@ -291,7 +296,6 @@ void gdri_port_stop(struct gdri_port *p, uint32_t flags)
 void gdri_port_end(struct gdri_port *p)
 {
 	set_state(p, BARCOPY_PORT_STOPPED_BIT | BARCOPY_PORT_ABORTED_BIT);
-	gdri_flush_word(p->plan, p->control + BARCOPY_PORT_STATE_AT);
 	atomic_store_explicit(&p->ended, true, memory_order_release);
 }
 

@@ -47,7 +47,7 @@ static bool ask_cuda(void);
 #define gdri_fence_after_write(type) host_push()
 #define gdri_fence_after_read(type)  fence(false)
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
-#define gdri_post64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
+#define gdri_post64(plan, p, v)	     (host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
 #define gdri_get64(plan, p)	     host_get((uintptr_t)(p))
 #define gdri_relax()		     yield()
@@ -143,6 +143,7 @@ static struct {
 	uint32_t lines, lap_mask;
 	unsigned int stale; /* of 100 loads, those that may give an old value */
 	bool lazy; /* the CPU's stores wait for a push */
+	bool direct; /* a posted word needs none, and arrives behind later loads */
 	struct word word[WORDS];
 	struct view now[AGENTS], heard[AGENTS], gates, all_sc; /* heard: from what it loaded */
 	struct view *released[AGENTS];
@@ -472,6 +473,8 @@ static void gate_unlock(pthread_mutex_t *gate)
 {
 	if (!*(int *)(void *)gate && m.fault != NO_GATE)
 		wrong("a gate is opened that was not closed");
+	if (m.direct) /* by a locked instruction, which empties buffers (SDM 3A, 11.3.1) */
+		drain(m.me, true);
 	know_gates(true);
 	*(int *)(void *)gate = 0;
 	maybe();

@@ -31,7 +31,7 @@ struct item {
 
 static struct {
 	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
-	bool stopping, stopped, aborted, received_all;
+	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
 	uint64_t open_call[PRODUCERS];
@@ -324,6 +324,11 @@ static void receiver(void)
 			ended = true;
 			end_stream();
 		}
+		if (run.with_abort && run.stopping && !run.aborted && m.steps % 2) {
+			run.in_stop = true; /* beside the abort, which it must not undo */
+			gdri_port_stop(&port, 0);
+			run.in_stop = false;
+		}
 		for (; !port.manual && first < run.count; first++)
 			note_handled(first);
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, below(2) ? 0 : 30000000);
@@ -379,6 +384,9 @@ static void helper(void)
 			run.aborted = true;
 			gdri_port_stop(&port, BARCOPY_PORT_ABORT);
 		}
+		if (run.aborted && !run.in_stop && !m.buffers[HELPER] && !m.buffers[RECEIVER] &&
+		    !(newest(addr_of(0, AT_STATE)) & BARCOPY_PORT_ABORTED_BIT))
+			wrong("an abort is undone");
 		if (over() && !ended) {
 			ended = true;
 			end_stream();
@@ -426,6 +434,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	memset(done, 0, sizeof(done));
 	memset(open, 0, sizeof(open));
 	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
+	m.direct = !m.lazy && seed % 2;
 	m.lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
 	if (m.lap_mask == 3 && seed / 18 % 2)
