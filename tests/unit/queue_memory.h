@@ -47,7 +47,8 @@ static bool ask_cuda(void);
 #define gdri_fence_after_write(type) host_push()
 #define gdri_fence_after_read(type)  fence(false)
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
-#define gdri_post64(plan, p, v)	     (host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
+#define gdri_post64(plan, p, v) \
+	(host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
 #define gdri_get64(plan, p)	     host_get((uintptr_t)(p))
 #define gdri_relax()		     yield()
