@@ -187,8 +187,11 @@ static void test_stop(void)
 		while (total < 1000 && (!rc || rc == ETIMEDOUT))
 			rc = receive(0, 1000000);
 		OK(barcopy_port_stop(port, 0));
-		for (int quiet = 0; quiet < 50;) /* a host function would say when they have ended */
-			quiet = receive(0, 1000000) ? quiet + 1 : 0;
+		/* Each thread may have one more post, and waits for it. */
+		while (cu.StreamQuery(stream[0]) || cu.StreamQuery(stream[1])) {
+			rc = receive(0, 1000000);
+			CHECK(!rc || rc == ETIMEDOUT, "%d: %s", rc, barcopy_last_error());
+		}
 		finish(0);
 	}
 	CHECK(!start(256, 0), "%s", barcopy_last_error());

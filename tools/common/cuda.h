@@ -49,6 +49,7 @@
 	X(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
 	X(StreamCreate, cuStreamCreate)                               \
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
+	X(StreamQuery, cuStreamQuery)                                 \
 	X(StreamSynchronize, cuStreamSynchronize)                     \
 	X(ModuleLoadData, cuModuleLoadData)                           \
 	X(ModuleUnload, cuModuleUnload)                               \
