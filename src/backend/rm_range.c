@@ -162,7 +162,8 @@ static int check_export(const struct export *export)
 
 		if (!s->size || s->offset % HOST_PAGE || s->size % HOST_PAGE)
 			return gdri_fail(ENOTSUP, "a memory object ends within a page");
-		sum += s->size;
+		if (__builtin_add_overflow(sum, s->size, &sum))
+			sum = UINT64_MAX;
 	}
 	if (sources->count != export->total || sum != export->size)
 		return gdri_fail(ENOTSUP,
@@ -366,11 +367,21 @@ static int find_by_chunks(struct gdri_rm_range *range, const struct gdri_pin_req
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
+static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_request *request)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (request->va < m->base || request->va - m->base >= m->size ||
+	    m->size - (request->va - m->base) < request->mapped_size)
+		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
+	return import(range, request->imported->fd, m->base, m->size, request->va,
+		      request->va + request->mapped_size);
+}
+
 int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
 		       bool exportable, struct gdri_rm_range **out, bool *lasting)
 {
 	struct gdri_rm_range *range = calloc(1, sizeof(*range));
-	const struct gdri_memory *m = &request->memory;
 	struct gdri_text why = { .len = 0 };
 	int rc;
 
@@ -378,15 +389,15 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 		return gdri_fail(ENOMEM, "no memory for a pin");
 	range->gpu = gpu;
 	if (request->imported)
-		rc = import(range, request->imported->fd, m->base, m->size, request->va,
-			    request->va + request->mapped_size);
+		rc = find_imported(range, request);
 	else if (exportable)
 		rc = find_by_chunks(range, request);
 	else
 		rc = find_by_dmabuf(range, request, lasting);
-	*out = range;
-	if (!rc)
+	if (!rc) {
+		*out = range;
 		return 0;
+	}
 	gdri_text_add(&why, "%s", gdri_error_text());
 	gdri_rm_range_close(range);
 	return gdri_fail(-rc, "%s", why.s);

@@ -420,6 +420,13 @@ static void another_object(struct rm_export_570 *e)
 	e->objects[0] += 1000;
 }
 
+static void sizes_that_wrap(struct rm_export_570 *e)
+{
+	e->total = e->count = 3;
+	e->objects[1] = e->objects[2] = e->objects[0];
+	e->sizes[1] = e->sizes[2] = UINT64_C(1) << 63;
+}
+
 /* The call that the kernel refuses names no object. */
 static void no_object_refused(struct rm_export_570 *e)
 {
@@ -608,6 +615,7 @@ static const struct unit_test tests[] = {
 	  SPOILED(far_too_many, "this driver's export of a dma-buf has another layout; and ") },
 	{ "no such object",
 	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
+	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
 	{ "one range alone", one_range, "", .bare = true },
 	{ "no object in a refused call", refused_of_a_pool, "", .bare = true },
 	{ "libcuda's exports of a pool", parts_of_a_pool, "", .bare = true },
