@@ -89,11 +89,10 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */
 	gdri_slot_retire(&e->slot);
-	if (unlist_locked(cache, e)) {
+	if (unlist_locked(cache, e))
 		push(&cache->released, e);
-	} else {
+	else
 		free_entry(e);
-	}
 }
 
 bool gdri_cache_drain(struct gdri_cache *cache, bool wait)
