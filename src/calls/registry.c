@@ -97,14 +97,18 @@ int barcopy_cache_get(barcopy_cache_t c, uint64_t addr, size_t size, barcopy_reg
 	return gdri_out(get(c, addr, size, region));
 }
 
-/* gdr_close() ends the cache, or has ended it: then the entry has no pages, and ends here. */
-static __attribute__((cold, noinline)) int put_late(barcopy_cache_t c, const barcopy_region_t *r)
+/*
+ * gdr_close() ends the cache, or has ended it: then the entry has no pages, and its users end here.
+ * *r is zeroed: a second put would take the user of another thread, whose entry may be another one.
+ */
+static __attribute__((cold, noinline)) int put_late(barcopy_cache_t c, barcopy_region_t *r)
 {
 	struct gdri_entry *e =
 		r ? (struct gdri_entry *)gdri_slots_find_own(&gdri_entries, r->entry) : NULL;
 
-	if (e && (!gdri_entry_size(e) || !(gdri_slot_name(&e->cache->slot) >> 32 & 1)))
-		(void)gdri_cache_unuse(e->cache, e);
+	if (e && (!gdri_entry_size(e) || !(gdri_slot_name(&e->cache->slot) >> 32 & 1)) &&
+	    !gdri_cache_unuse(e->cache, e))
+		memset(r, 0, sizeof(*r));
 	return refuse(c);
 }
 

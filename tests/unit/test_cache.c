@@ -284,9 +284,14 @@ static void put(void)
 	OK(barcopy_cache_invalidate(other, d, 1));
 	OK(barcopy_cache_get(other, d, 1, &r));
 	OK(gdr_close(g));
+	copy = r;
 	FAILS(EINVAL, barcopy_cache_put(other, &r));
+	/* it was put: a second call would take the user of another thread */
+	ck_assert_uint_eq(r.entry, 0);
+	FAILS(EINVAL, barcopy_cache_put(other, &copy));
+	ck_assert_uint_eq(copy.size, 1);
 	FAILS(EINVAL, barcopy_cache_get(other, d, 1, &r));
-	FAILS(EINVAL, gdr_copy_to_mapping(r.handle, r.cpu_ptr, "x", 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(copy.handle, copy.cpu_ptr, "x", 1));
 	g = NULL;
 }
 
