@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../common/build.bash"
 sim=$(realpath "${2:?directory of the stand-ins}")
 here=tests/fuzz build=$out/fuzz
-targets=${FUZZ_TARGETS:-calls receive policy doctor}
+targets=${FUZZ_TARGETS:-calls receive port policy doctor}
 
 echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return n && !d; }' >"$tmp/none.c"
 if ! clang -fsanitize=fuzzer,address -o "$tmp/none" "$tmp/none.c" 2>"$tmp/log"; then
