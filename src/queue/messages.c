@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Splits messages into lines and joins them again. docs/queue.md, "Why it is correct", says why the
+ * Splits messages into lines and joins them again. docs/internals/queue-protocol.md says why the
  * order of the words does not matter.
  */
 #include "queue/queue.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ports. docs/queue.md, "Why it is correct", holds for their ring as for a queue's replies. */
+/* Ports. docs/internals/queue-protocol.md holds for their ring as for a queue's replies. */
 #include "queue/port.h"
 
 #include <errno.h>
