@@ -109,7 +109,7 @@ fi
 # Tegra's nvidia_p2p_get_pages() has no argument for an address-space token. (A header that only
 # includes another one passes.)
 if grep -q '\bnvidia_p2p_get_pages\b' "$dir/nv-p2p.h" && ! grep -q '\bva_space\b' "$dir/nv-p2p.h"; then
-	say "$dir/nv-p2p.h is of Tegra's GPU driver: no gdrdrv is needed there, see docs/jetson.md"
+	say "$dir/nv-p2p.h is of Tegra's GPU driver: no gdrdrv is needed there, see docs/platforms.md"
 	exit 1
 fi
 

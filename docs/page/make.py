@@ -5,7 +5,7 @@
     make.py [ROOT] >page            the repository keeps no copy; tarball and packages have one
 
 Figures come from docs/results, the first program and what each backend serves from the README, the
-backends' order from src/backend, the layers from docs/design.md and the folders of src/. The page
+backends' order from src/backend, the layers from docs/internals/design.md and the folders of src/. The page
 needs nothing from elsewhere.
 """
 import glob
@@ -28,7 +28,7 @@ WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
 CURVES = {"write": WITHOUT + GDRCOPY["write"] + WITH, "read": WITHOUT + GDRCOPY["read"] + ENGINE + WITH}
 
-# What each layer of docs/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
+# What each layer of docs/internals/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
 LAYERS = {"calls": "entry points: check, find, call, turn the error",
           "queue": "messages between the CPU and a running kernel",
           "cache": "regions found again by address: ranges, caches",
@@ -111,10 +111,10 @@ def make(root):
 
     folders = {name for name in os.listdir(os.path.join(root, "src"))
                if os.path.isdir(os.path.join(root, "src", name))}
-    picture = re.search(r"```text\n(.*?)```", read(root, "docs/design.md"), re.S)[1]
+    picture = re.search(r"```text\n(.*?)```", read(root, "docs/internals/design.md"), re.S)[1]
     layers = re.findall(r"^ (\w+) {2,}\S", picture, re.M)
     if folders != set(LAYERS) | BESIDE or set(layers) != set(LAYERS):
-        sys.exit(f"src/ or docs/design.md has other layers than the page: {sorted(folders)}, {layers}")
+        sys.exit(f"src/ or docs/internals/design.md has other layers than the page: {sorted(folders)}, {layers}")
     host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     written = figure("write", "8", "cuMem.pin"), figure("write", "8", "library")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layers of src/ (docs/design.md): a folder needs only those below it; and src/, tools/ and perf/
+# The layers of src/ (docs/internals/design.md): a folder needs only those below it; and src/, tools/ and perf/
 # have no cycles of files. The tests read the files' includes and the objects' symbols.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"

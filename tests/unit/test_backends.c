@@ -382,7 +382,7 @@ static void ranges(void)
 	OK(gdr_close(g));
 }
 
-/* ---- the machines of docs/jetson.md, one a row of its table -------------- */
+/* ---- the machines of docs/platforms.md, one a row of its table -------------- */
 
 enum { PLATFORMS = 7, CELLS = 6 };
 static const char *const machines[][2] = {
@@ -396,10 +396,10 @@ static const char *const machines[][2] = {
 /* The cells of that row, and what makes the stand-ins its machine: that of a row above if none. */
 static const char *platform_row(int row, char line[512], char *cell[CELLS])
 {
-	FILE *page = fopen("docs/jetson.md", "r");
+	FILE *page = fopen("docs/platforms.md", "r");
 	const char *machine = NULL;
 
-	ck_assert_msg(page != NULL, "docs/jetson.md");
+	ck_assert_msg(page != NULL, "docs/platforms.md");
 	while (fgets(line, 512, page) && !strstr(line, "| machine |"))
 		;
 	for (int i = -1; i <= row; i++) {
@@ -489,7 +489,7 @@ static const struct unit_test tests[] = {
 	{ "no backend can, for unclear reasons", only_unclear_reasons, "GDRCOPY_BACKEND=rm" },
 	{ "GDR_PIN_FLAG_FORCE_PCIE", force_pcie, CUDA_13_3 },
 	{ "coherent link", coherent_link, CUDA_13_3 " GDRSIM_COHERENT=1 GDRSIM_DMABUF_PCIE=1" },
-	{ "a row of docs/jetson.md's table", platform,
+	{ "a row of docs/platforms.md's table", platform,
 	  CUDA_13_3 " GDRSIM_DMABUF_PCIE=1 LD_PRELOAD=$SIM/libgdrdrv_node.so", .rows = PLATFORMS },
 	{ "ranges that cannot be", ranges, CUDA_13_3 },
 };
