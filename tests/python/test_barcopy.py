@@ -289,8 +289,8 @@ class Pages(Case):
     """A page's example in a program that goes on: memory of one request comes back in the next."""
 
     def test_two_requests(self):
-        with open(os.path.join(ROOT, "docs", "token.md"), encoding="utf-8") as f:
-            block = re.search(r"```python\n(.*?)```", f.read(), re.S).group(1)
+        with open(os.path.join(ROOT, "docs", "python.md"), encoding="utf-8") as f:
+            block = re.search(r"## A decoded token\n.*?```python\n(.*?)```", f.read(), re.S).group(1)
         kernel = "box.put64(0, step << 32 | token)"
         self.assertIn(kernel, block)
         block = block.replace(kernel, "later(box, step << 32 | token)").replace("42", "request")
