@@ -180,7 +180,7 @@ clean:
 	@[ ! -e '$(O)' ] || [ -e '$(O)/flags' ] || { echo "make: O=$(O) holds no build: not removed" >&2; exit 1; }
 	rm -rf '$(O)'
 
-# What a user needs, then what users call, 25 at most; CONTRIBUTING.md and docs/install.md name the others.
+# What a user needs, then what users call, 25 at most; the pages of docs/ name the others.
 .PHONY: help-all
 help:
 	@echo '  make                  the library and the tools, into $$(O) (default: build)'

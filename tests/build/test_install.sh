@@ -201,7 +201,7 @@ sed -n 's/^  make //p' "$tmp/help" | sed 's/  .*//; /^ *$/d' | tr ' ' '\n' | sor
 test "$(wc -l <"$tmp/shown")" -le 25 && test -z "$(comm -23 "$tmp/shown" "$tmp/targets")"
 ok "make help-all shows targets, and at most 25"
 unnamed=$(while read -r t; do
-	grep -qE "(^|[^a-z_-])$t([^a-z_-]|$)" "$tmp/help" "$src/CONTRIBUTING.md" "$src/docs/install.md" || echo "$t"
+	grep -qE "(^|[^a-z_-])$t([^a-z_-]|$)" "$tmp/help" "$src/CONTRIBUTING.md" "$src"/docs/*.md "$src"/docs/internals/*.md || echo "$t"
 done <"$tmp/targets")
 echo "$unnamed" | sed '/^$/d; s/^/# named by no page: /'
 test -z "$unnamed"
