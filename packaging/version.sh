@@ -22,7 +22,7 @@ fill "s/^date-released: .*/date-released: $date/" CITATION.cff
 fill "s/^version = \".*\"/version = \"$version\"/" python/pyproject.toml
 fill "s/^__version__ = \".*\"/__version__ = \"$version\"/" python/barcopy/__init__.py
 fill "s/(image: barcopy-driver:).*/\1$version/" packaging/container/gdrdrv-daemonset.yaml
-fill "s|(dkms install gdrdrv/)[0-9.]*[0-9]|\1$version|" docs/install.md docs/faq.md
+fill "s|(dkms install gdrdrv/)[0-9.]*[0-9]|\1$version|" docs/driver.md
 fill "s/^(Version: *).*/\1$version/" packaging/rpm/barcopy.spec
 fill "s/^(%global level ).*/\1${version%.*}/" packaging/rpm/barcopy.spec
 # The newest entry of each changelog is this release's.

@@ -682,7 +682,7 @@ static void walk_core(void)
 #define MAY_FAULT 2
 #define SLOW	  4
 
-/* docs/internals/driver-design.md has these rows with the kernel's behaviour. */
+/* docs/results/driver.md has these rows with the kernel's behaviour. */
 /* clang-format off */
 #define WALKS(walk)							\
 	walk("nothing", walk_nothing, 0, NULL)				\

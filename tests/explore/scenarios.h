@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the scenarios share: memory whose bytes tell which it is, uses of it by each kind of call,
- * and what a run must leave. A scenario is a row of scenarios[] in scenarios.c.
+ * and what a run must leave. A scenario is a row of scenarios[] in scenarios.c: what one thread makes,
+ * what 2 to 4 threads do, each choice by ex_random(), with ex_progress() after each call; and what must
+ * hold afterwards: bytes by their tag, all_is_back(), each errno as documented. What the threads tell
+ * each other goes by variables of the scenario, not by locks, which would order the library's accesses.
+ *
+ * A data race, a use of freed memory, a deadlock and a livelock are found in any scenario, and printed
+ * with the stacks of all threads; the last line has the switches, which EXPLORE_PLAN= repeats. A
+ * scenario must find a fault in planted.py; who changes the code under a planted fault moves the fault.
  */
 #ifndef TEST_EXPLORE_SCENARIOS_H
 #define TEST_EXPLORE_SCENARIOS_H

@@ -22,7 +22,7 @@ versions_follow() {
 	sed -i 's/^VERSION := .*/VERSION := 9.8.7/' "$new/Makefile" && sed -i '0,/^## \[[0-9]/s/^## \[[0-9].*/## [9.8.7] - 2031-02-03/' "$new/CHANGELOG.md" &&
 		packaging/version.sh "$new"
 	f=$(git ls-files | while read -r f; do cmp -s "$f" "$new/$f" || echo "$f"; done | LC_ALL=C sort | paste -sd' ')
-	same "what follows" "$f" "CHANGELOG.md CITATION.cff Makefile docs/faq.md docs/install.md packaging/container/gdrdrv-daemonset.yaml \
+	same "what follows" "$f" "CHANGELOG.md CITATION.cff Makefile docs/driver.md packaging/container/gdrdrv-daemonset.yaml \
 packaging/debian/changelog packaging/rpm/barcopy.spec python/barcopy/__init__.py python/pyproject.toml"
 	[ "$(head -n 1 "$new/packaging/debian/changelog")" = 'barcopy (9.8.7-1) unstable; urgency=medium' ] || head -n 1 "$new/packaging/debian/changelog"
 	grep -q '^ -- .*>  Mon, 03 Feb 2031 12:00:00 +0000$' "$new/packaging/debian/changelog" || echo "no date in debian/changelog"
