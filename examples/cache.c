@@ -6,7 +6,7 @@
  *     cc cache.c -lgdrapi -lcuda -o cache && ./cache
  *
  * See in the output: the first get is by far the longest, as it alone pins (999 hits, 1 miss); and
- * a get after the invalidation pins again.
+ * a get after the free pins again, even if the new buffer has the old one's address.
  */
 #include "gpu.h"
 
@@ -23,6 +23,21 @@ static double send_to(barcopy_cache_t cache, CUdeviceptr to, const void *message
 	GDR(gdr_copy_to_mapping(region.handle, region.cpu_ptr, message, size));
 	GDR(barcopy_cache_put(cache, &region)); /* stays pinned for the next get */
 	return got - start;
+}
+
+/*
+ * A hook of the program's allocator, which calls it before each free. Afterwards would be too late:
+ * other memory may get the address at once. It may run in any thread.
+ */
+static void before_free(barcopy_cache_t cache, CUdeviceptr buffer, size_t size)
+{
+	GDR(barcopy_cache_invalidate(cache, buffer, size));
+}
+
+static void allocator_free(barcopy_cache_t cache, CUdeviceptr buffer, int integrated)
+{
+	before_free(cache, buffer, SIZE);
+	gpu_free(buffer, integrated);
 }
 
 static int by_time(const void *a, const void *b)
@@ -60,14 +75,13 @@ int main(void)
 	printf("the first get took %.2f us, the median of the others %.2f us\n", us[0],
 	       us[MESSAGES / 2]);
 	print(cache, "1000 messages");
-	/* Call it before the free, or from a hook of the allocator's free: other memory may get this
-	 * address later. */
-	GDR(barcopy_cache_invalidate(cache, buffer, SIZE));
-	print(cache, "after the invalidation");
+	allocator_free(cache, buffer, integrated);
+	print(cache, "after the free");
+	buffer = gpu_alloc(SIZE, integrated);
 	send_to(cache, buffer, "message", 8);
-	print(cache, "after one more message");
-	GDR(barcopy_cache_destroy(cache)); /* unpins what is left, here before the free */
-	gpu_free(buffer, integrated);
+	print(cache, "after a message to a new buffer");
+	allocator_free(cache, buffer, integrated);
+	GDR(barcopy_cache_destroy(cache)); /* unpins what is left */
 	gdr_close(g);
 	return 0;
 }

@@ -5,8 +5,8 @@
  * The only file that includes nv-p2p.h. It knows two kinds of pin and chooses one per pin:
  *
  * persistent	There is no callback. The memory stays allocated until the put, also after its free,
- *		and any process may put. The call is nvidia_p2p_get_pages_persistent(), or in 515
- *		and 520 nvidia_p2p_get_pages() with a NULL callback.
+ *		and any process may put. The call is nvidia_p2p_get_pages_persistent(), or in 515,
+ *		520, 525 up to 525.89.02 and 530 nvidia_p2p_get_pages() with a NULL callback.
  * callback	The GPU driver takes the pages back when the memory is freed or its process ends.
  *		The put works in the pinning process only; elsewhere it returns 0 and does nothing.
  *

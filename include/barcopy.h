@@ -480,11 +480,14 @@ typedef struct barcopy_cache *barcopy_cache_t;
 
 /** How barcopy_cache_get() verifies that a region is still the memory at its address. */
 typedef enum barcopy_cache_validity {
-	/** Each barcopy_cache_get() compares CUDA's buffer ID (GPUDirect RDMA guide, section 12.5),
-	 *  with one call into CUDA for each allocation in the range. */
+	/** Each barcopy_cache_get() compares CUDA's buffer ID, with one call into CUDA for each
+	 *  allocation in the range (GPUDirect RDMA guide, "Buffer ID Tag Check for A Registration
+	 *  Cache"). */
 	BARCOPY_CACHE_CHECK_TAG = 0,
 	/** CUDA is asked once about each allocation. The program, or a hook in its allocator, calls
-	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. */
+	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. Memory that is
+	 *  allocated later, in a gap of a range that the cache has, gets no SYNC_MEMOPS: synchronise
+	 *  after CUDA's synchronous copies and memsets of it, or invalidate its range first. */
 	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 

@@ -58,7 +58,7 @@ extern "C" {
 #define MINIMUM_GDRDRV_VERSION \
 	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
 
-/* BAR1 is managed in pages of 64 KiB (GPUDirect RDMA guide, section 12.2). */
+/* BAR1 is managed in pages of 64 KiB (GPUDirect RDMA guide, "Registration Cache"). */
 /* Spelled to the space as in GDRCopy's header: programs define the same names themselves. */
 /* clang-format off */
 #define GPU_PAGE_SHIFT 16
@@ -188,10 +188,10 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  *
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
  * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
- * the call returns (GPUDirect RDMA guide, sections 11.7 and 12.2). After kernels and asynchronous
- * calls the caller must synchronise the stream or the context (cuStreamSynchronize,
- * cuCtxSynchronize) before it reads the buffer through the mapping. CUDA refuses the attribute for
- * VMM memory (cuMemCreate; seen with driver 580): the pin succeeds,
+ * the call returns (GPUDirect RDMA guide, "Pinning GPU memory" and "Synchronization and Memory
+ * Ordering"). After kernels and asynchronous calls the caller must synchronise the stream or the
+ * context (cuStreamSynchronize, cuCtxSynchronize) before it reads the buffer through the mapping.
+ * CUDA refuses the attribute for VMM memory (cuMemCreate; seen with driver 580): the pin succeeds,
  * BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller must do the same after synchronous ones.
  *
  * @param addr       device address; for memory of cudaHostAlloc, the host or the device address
@@ -298,7 +298,7 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  * needs barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once
  * and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned
  * bytes is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide,
- * section 11.7).
+ * "Synchronization and Memory Ordering").
  * @param handle     mapped
  * @param map_d_ptr  destination: any byte of the mapping
  * @param h_ptr      source, any alignment

@@ -31,7 +31,7 @@
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No
  *                              dma-buf of device memory, no peer-to-peer capability of it
- *                              (GPUDirect RDMA guide, 13.4.1: there the memory is cudaHostAlloc's)
+ *                              (GPUDirect RDMA guide, "Porting to Tegra": cudaHostAlloc's instead)
  *   GDRSIM_COHERENT=1          device attribute PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: the
  *                              CPU reaches device memory over a coherent link
  *   GDRSIM_HOST_POINTER=0      CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0: all host memory has a

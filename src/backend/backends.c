@@ -214,7 +214,7 @@ static int error_rank(const struct gdri_backend *b, int err, const struct gdri_p
 
 /*
  * An integrated GPU has no BAR; the CPU reaches memory of cudaHostAlloc (GPUDirect RDMA guide,
- * section 13.4.1). Only a text: a later driver may map a dma-buf of device memory.
+ * "Changing the allocator"). Only a text: a later driver may map a dma-buf of device memory.
  */
 static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 {

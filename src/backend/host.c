@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The host backend: memory of cudaHostAlloc, which the CPU reaches without a mapping, on Tegra
- * (GPUDirect RDMA guide, section 13.4.1) and coherent systems. Small allocations share pages (512
- * bytes apart was seen): the map pointer stands for the address rounded down to 64 KiB, like every
- * map pointer, but copies may touch bytes of the allocation only. The mapping's type is the
- * allocation's, as another would be undefined behaviour (section 13.4.3).
+ * (GPUDirect RDMA guide, "Changing the allocator") and coherent systems. Small allocations share
+ * pages (512 bytes apart was seen): the map pointer stands for the address rounded down to 64 KiB,
+ * like every map pointer, but copies may touch bytes of the allocation only. The mapping's type is
+ * the allocation's, as another would be undefined behaviour ("Other highlights").
  */
 #include "backend/backend.h"
 

@@ -22,7 +22,8 @@
  *  [APM]   AMD APM vol. 2 "Memory Types", "Memory Barrier Interaction with Memory Types"
  *  [ARM]   Arm ARM (DDI 0487), part "The AArch64 Application Level Memory Model"; its titles below
  *          are from memory, not yet compared with an edition
- *  [GUIDE] GPUDirect RDMA guide, section 11.7; 13.4 for Tegra
+ *  [GUIDE] GPUDirect RDMA guide, release 12.3, "Synchronization and Memory Ordering"; for Tegra
+ *          "Porting to Tegra", "Other highlights"
  *  [H200]  message-passing litmus, 20000 rounds a line, one H200 (PCIe 5.0 x16, driver 580.159.04)
  *          under a Sapphire-Rapids-class CPU, 2026-11-20; tests/litmus repeats it
  *
@@ -37,8 +38,8 @@
  *  - "Data Synchronization Barrier": DSB makes the CPU wait until earlier accesses have completed;
  *    a DMB only orders them.
  *  - "Mismatched memory attributes": two mappings of a page by different types lose coherence and
- *    size guarantees. A mapping's type is the allocation's [GUIDE, 13.4.3] unless the caller asks
- *    for another, which before_read allows for.
+ *    size guarantees. A mapping's type is the allocation's [GUIDE, highlights] unless the caller
+ *    asks for another, which before_read allows for.
  *  - "Requirements for single-copy atomicity": aligned words of up to 8 bytes, in every type.
  *
  * What other code has in these places, compared 2026-11-23: Linux arch/{x86,arm64}/include/asm/

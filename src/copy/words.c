@@ -39,12 +39,13 @@ void gdri_flush_word(const struct gdri_copy_plan *plan, const void *map)
 }
 
 /*
- * Work submission orders the GPU's view of what was written through the BAR before it ("GPUDirect
- * RDMA", 11.7). On x86 data and doorbell are posted writes of one requester to one device, which
- * PCIe keeps in order, so the data only has to leave the line buffers: SFENCE. Without a read-back
- * 6 120 000 copies by the GPU's engine of what the CPU had just stored, or over it, 8 bytes to 64
- * KiB, found it in place (one H200, one H100; litmus dmaread and dmawrite). On other links the two
- * may take different paths and nothing was measured: they flush.
+ * Work submission orders the GPU's view of what was written through the BAR before it (GPUDirect
+ * RDMA guide, "CUDA APIs for Memory Ordering"). On x86 data and doorbell are posted writes of one
+ * requester to one device, which PCIe keeps in order, so the data only has to leave the line
+ * buffers: SFENCE. Without a read-back 6 120 000 copies by the GPU's engine of what the CPU had
+ * just stored, or over it, 8 bytes to 64 KiB, found it in place (one H200, one H100; litmus dmaread
+ * and dmawrite). On other links the two may take different paths and nothing was measured: they
+ * flush.
  */
 void gdri_drain(const struct gdri_copy_plan *plan, const void *map)
 {

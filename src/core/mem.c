@@ -16,8 +16,8 @@ struct block {
 
 /*
  * Chooses an allocator. An integrated GPU has no BAR; the CPU reaches memory of cudaHostAlloc there
- * (GPUDirect RDMA guide, section 13.4.1). Elsewhere plain memory comes first: it is not rounded up
- * to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Only VMM memory can be exported.
+ * (GPUDirect RDMA guide, "Changing the allocator"). Elsewhere plain memory comes first: it is not
+ * rounded up to 2 MiB, and CUDA keeps SYNC_MEMOPS for it. Only VMM memory can be exported.
  */
 static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_allocation_kind *kind)
 {

@@ -4,8 +4,9 @@
  *
  * An address outlives its memory: a program frees a buffer, allocates another, and CUDA
  * gives it the same address, while the pin still shows the old pages. So a region notes the
- * allocations behind it as "parts", each with the buffer ID that CUDA never uses again (GPUDirect
- * RDMA guide, section 12.5). A look-up by address verifies it: CUDA's ID there must be the part's.
+ * allocations behind it as "parts", each with its buffer ID. "Subsequent allocations do not
+ * reuse IDs" (CUDA driver API, cuPointerGetAttribute). A look-up by address verifies it: CUDA's ID
+ * there must be the part's.
  *  - Parts are noted before the pin and verified after it, so they are what is pinned.
  *  - An address in no part is "unknown". Say that A and B, 4 KiB each, share a GPU page of a region
  *    made for A. While A is intact B is pinned too: the region learns it as a late part, found by

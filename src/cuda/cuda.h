@@ -25,7 +25,7 @@ struct gdri_memory {
 	bool managed;
 	int device; /* ordinal; -1: unknown */
 	void *context; /* CUcontext of the allocation; NULL for VMM and pool memory */
-	uint64_t buffer_id; /* unique to the allocation in this process (guide, 12.5); or 0 */
+	uint64_t buffer_id; /* unique in this process, not reused (core/parts.h); or 0 */
 	uint64_t known; /* the described address: addr, or one behind it */
 	uint64_t base; /* start of the allocation, or of the VMM chunk, around `known` */
 	size_t size; /* its size; 0: unknown */

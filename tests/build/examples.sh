@@ -35,7 +35,7 @@ shows words '1000 of 1000 answers were right'
 shows vectors 'one call read all 16 and found 8 set'
 shows large_copies "  256 +$us +$us by the mapping .* 4194304 +$us +$us by the copy engine"
 shows large_copies '[0-9]+ copies of [0-9]+ bytes to the GPU' GDRCOPY_STATS=1
-hits="median of the others $us 1000 messages: 999 hits, 1 misses, .* after the invalidation: 999 hits, 1 misses, 0 KiB pinned after one more message: 999 hits, 2 misses"
+hits="median of the others $us 1000 messages: 999 hits, 1 misses, .* after the free: 999 hits, 1 misses, 0 KiB pinned after a message to a new buffer: 999 hits, 2 misses"
 shows cache "$hits"
 shows cache "$hits" GDRSIM_INTEGRATED=1
 shows share 'the child reads "from the parent" the parent reads "from the child"'

@@ -107,7 +107,7 @@ static void unknown_bounds(void)
 
 /*
  * An integrated GPU: host memory by host and by device pointer, each as it was allocated (GPUDirect
- * RDMA guide, 13.4.1 and 13.4.3), small ones beside each other in one page.
+ * RDMA guide, "Porting to Tegra"), small ones beside each other in one page.
  */
 static void integrated(void)
 {

@@ -68,7 +68,7 @@ void pci_collect(struct pci *pci, const struct root *root);
 /* NULL if there is none, or it is none that matters. */
 const struct pci_dev *pci_find(const struct pci *pci, const char *addr);
 
-/* The path between two functions, in the classes of the GPUDirect RDMA guide, section 11.4. */
+/* The path between two functions: the classes of the GPUDirect RDMA guide, "Supported Systems". */
 enum path_class {
 	PATH_SWITCH, /* PCIe switches only, or one slot */
 	PATH_ROOT, /* one CPU's root complex */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Subjects: GPUs and their drivers; BAR1; places. GPUDirect RDMA guide 11.4, 11.5, 12.1, 13.4. */
+/*
+ * Subjects: GPUs and their drivers; BAR1; places. GPUDirect RDMA guide, "Supported Systems", "PCI
+ * BAR sizes", "Displaying GPU BAR space", "Porting to Tegra".
+ */
 #include <string.h>
 
 #include "doctor/doctor.h"
 
-/* Source: GPUDirect RDMA guide 13.4 "Porting to Tegra". */
+/* Source: GPUDirect RDMA guide, "Porting to Tegra". */
 static void find_tegra(struct machine *m)
 {
 	char model[128], compatible[1024];

@@ -248,7 +248,8 @@ static gdr_t open_library(int index, bool integrated, const char *own)
 
 static void one(struct trial *t, const struct gpu *gpu, int index, bool integrated, const char *own)
 {
-	/* what gdrdrv pins there (GPUDirect RDMA guide 13.4.1), and what programs allocate */
+	/* what gdrdrv pins there (GPUDirect RDMA guide, "Changing the allocator"), and what
+	 * programs allocate */
 	bool host = integrated && (index == GDRDRV || index == PROGRAM);
 	enum mem_kind kind = host ? MEM_HOST_ALLOC : plan[index].kind;
 	struct probe_trial *out = t->out;
