@@ -90,7 +90,7 @@ install-man:
 # pages for developers are text.
 DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
 DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md) $(wildcard docs/*.html packaging/container/*)
-DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|internals\/|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
+DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|internals\/|gdrdrv\/|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
 	-e 's/<a href="results\/[^"]*">([^<]*)<\/a>/\1/g'
 # Their README where it does not take the place of the project's.
 EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py) $(if $(filter $(docdir),$(examplesdir)),,examples/README.md)

@@ -69,7 +69,7 @@ test -z "$(cd "$src" && for f in LICENSE docs/install.md examples/README.md exam
 	cmp "$f" "$dest/opt/x/share/doc/barcopy/$f" 2>&1; done)"
 ok "documents and examples"
 docs=$dest/opt/x/share/doc/barcopy
-grep -q '\](docs/results/' "$src/README.md" && ! grep -rnE '\]\([^)]*(results/|internals/|CONTRIBUTING)|href="results' "$docs" &&
+grep -q '\](docs/results/' "$src/README.md" && ! grep -rnE '\]\([^)]*(results/|internals/|gdrdrv/|CONTRIBUTING)|href="results' "$docs" &&
 	test ! -e "$docs/CONTRIBUTING.md" && test ! -e "$docs/docs/results" && grep -q '](docs/install.md)' "$docs/README.md"
 ok "pages for developers are not installed, and the links to them are text"
 # PREFIX= on the command line is a habit from other Makefiles; in the environment it means something
