@@ -47,12 +47,10 @@ enum {
 	RM_INVALID_CLIENT = 0x23,
 	RM_INVALID_LIMIT = 0x2e,
 	RM_INVALID_OBJECT_HANDLE = 0x33,
-	RM_INVALID_OBJECT_PARENT = 0x36,
 	RM_INVALID_STATE = 0x40,
 	RM_NO_MEMORY = 0x51,
 	RM_NOT_SUPPORTED = 0x56,
-	RM_OBJECT_NOT_FOUND = 0x57,
-	RM_STATE_IN_USE = 0x63
+	RM_OBJECT_NOT_FOUND = 0x57
 };
 
 /* ---- what a node itself knows: on /dev/nvidiactl --------------------------------------------- */

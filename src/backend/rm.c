@@ -9,7 +9,7 @@
 
 #include "base/process.h"
 #include "cuda/watch.h"
-#include "backend/rm_range.h"
+#include "backend/rm_client.h"
 
 #if GDRI_RM
 /*
@@ -172,16 +172,14 @@ static int pin_range(const struct gdri_pin_request *request, struct gdri_pin *pi
 static int pin_trial(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
 		     bool *lasting)
 {
-	struct gdri_text why = { .len = 0 };
 	int rc = pin_range(request, pin, exportable, lasting);
 
 	if (!rc || exportable || gdri_is_short(rc) || gdri_rm_flavour() != GDRI_RM_UNKNOWN)
 		return rc;
-	gdri_text_add(&why, "%s", gdri_error_text());
 	return gdri_fail(-rc,
 			 "%s (the driver's flavour cannot be read here; no dma-buf is exported by "
 			 "the proprietary one, nor in gVisor without its capability \"rdma\")",
-			 why.s);
+			 gdri_error_text());
 }
 
 static const struct gdri_trial_of trial_of = { &gdri_backend_rm, pin_trial, type_of };

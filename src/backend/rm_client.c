@@ -5,7 +5,6 @@
  */
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/env.h"
 #include "base/process.h"
@@ -25,12 +24,10 @@ static const struct {
 	{ RM_INVALID_CLIENT, EINVAL, "INVALID_CLIENT" },
 	{ RM_INVALID_LIMIT, EINVAL, "INVALID_LIMIT" },
 	{ RM_INVALID_OBJECT_HANDLE, EINVAL, "INVALID_OBJECT_HANDLE" },
-	{ RM_INVALID_OBJECT_PARENT, EINVAL, "INVALID_OBJECT_PARENT" },
 	{ RM_INVALID_STATE, ENOTSUP, "INVALID_STATE" },
 	{ RM_NO_MEMORY, ENOMEM, "NO_MEMORY" },
 	{ RM_NOT_SUPPORTED, ENOTSUP, "NOT_SUPPORTED" },
 	{ RM_OBJECT_NOT_FOUND, EINVAL, "OBJECT_NOT_FOUND" },
-	{ RM_STATE_IN_USE, ENOTSUP, "STATE_IN_USE" },
 };
 
 /* A call did not reach its client: the program may have closed the library's descriptors. */
@@ -117,15 +114,10 @@ int gdri_rm_check(void)
 {
 	int fd, rc = gdri_open_node(RM_CTL_NODE, NO_NODE, &fd);
 	unsigned int major;
-	struct stat st;
 
 	if (rc)
 		return rc;
-	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
-		rc = gdri_fail(ENODEV, RM_CTL_NODE " is no device");
 	gdri_fork_close(fd);
-	if (rc)
-		return rc;
 	read_driver_major();
 	major = gdri_rm_driver_major();
 	if (major && major < RM_FIRST_WITH_EXPORT)

@@ -89,4 +89,31 @@ int gdri_rm_call(int fd, unsigned long request, void *arg, const uint32_t *statu
 int gdri_rm_control(const struct gdri_rm_session *s, rm_handle object, uint32_t command,
 		    void *params, size_t size, const char *what);
 
+/* ---- ranges: rm_range.c ---------------------------------------------------------------------- */
+
+struct gdri_rm_range {
+	const struct gdri_rm_gpu *gpu;
+	size_t count;
+	/* Duplicates of memory objects, and the part of each that the range takes, side by side. */
+	struct gdri_rm_object {
+		rm_handle object;
+		uint64_t offset, size;
+		uint64_t address; /* RM's name of the mapping, while mapped */
+	} * objects;
+	size_t mapped; /* the first so many are mapped */
+};
+
+/*
+ * Finds and duplicates the objects behind the request's range; exportable: by descriptors, for VMM
+ * memory that was made exportable. *lasting is set if no later export can be observed either.
+ */
+int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_request *request,
+		       bool exportable, struct gdri_rm_range **range, bool *lasting);
+/* Frees all duplicates; returns the first failure. */
+int gdri_rm_range_close(struct gdri_rm_range *range);
+
+/* Maps the first `length` bytes, in no child. */
+int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map);
+int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length);
+
 #endif

@@ -25,7 +25,7 @@
 
 #include "base/process.h"
 #include "cuda/watch.h"
-#include "backend/rm_range.h"
+#include "backend/rm_client.h"
 
 /* RM maps multiples of it (mapping_cpu.c), whatever the CPU's page size. */
 enum { HOST_PAGE = 4096 };
@@ -46,15 +46,11 @@ static int free_object(const struct gdri_rm_range *range, rm_handle object)
 
 static bool add_object(struct gdri_rm_range *r, rm_handle object, uint64_t offset, uint64_t size)
 {
-	if (r->count == r->room) {
-		size_t room = r->room ? 2 * r->room : 1;
-		struct gdri_rm_object *more = realloc(r->objects, room * sizeof(*more));
+	struct gdri_rm_object *more = realloc(r->objects, (r->count + 1) * sizeof(*more));
 
-		if (!more)
-			return false;
-		r->objects = more;
-		r->room = room;
-	}
+	if (!more)
+		return false;
+	r->objects = more;
 	r->objects[r->count++] = (struct gdri_rm_object){ object, offset, size, 0 };
 	return true;
 }

@@ -11,8 +11,8 @@ struct gdri_trial_of {
 	/* Pins memory of the library. *lasting is set if every later pin of that kind fails too. */
 	int (*pin)(const struct gdri_pin_request *request, struct gdri_pin *pin, bool exportable,
 		   bool *lasting);
-	gdr_mapping_type_t (*type)(
-		const struct gdri_pin *pin); /* of its mapping; NULL: the pin's */
+	/* Of its mapping; NULL: the pin's. */
+	gdr_mapping_type_t (*type)(const struct gdri_pin *pin);
 };
 
 /* The verdict on one GPU, under trial.c's lock. Zeroes: not tried. */
