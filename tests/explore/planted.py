@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 SEEDS = 3000
-ENTRY, EVICT, TRIAL = "src/cache/entry.c", "src/cache/evict.c", "src/backend/rm_trial.c"
+ENTRY, EVICT, TRIAL = "src/cache/entry.c", "src/cache/evict.c", "src/backend/trial.c"
 
 # name: (scenario, [(file, text, its replacement)...])
 FAULTS = {
@@ -157,17 +157,11 @@ FAULTS = {
         "src/calls/shared.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
         "	pthread_mutex_unlock(&ctx->lock);\n	if (found)\n		found->reported = true;\n	return found;\n")]),
     "idle-is-reported": ("revoked", [("src/calls/shared.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
-    # rm's verdict and what rm shares.
-    "verdict-without-lock": ("verdict", [(TRIAL, """	pthread_mutex_lock(&lock);
-	rc = verify_locked(gpu, context);
-	*trial = gpu->trial;
-	pthread_mutex_unlock(&lock);
-""", """	(void)lock;
-	rc = verify_locked(gpu, context);
-	*trial = gpu->trial;
-""")]),
-    "verdict-for-ever": ("verdict", [(TRIAL, "gpu->again_ns = !rc && settled ? 0 : now + gpu->wait_ns;", "gpu->again_ns = 0;")]),
-    "trial-at-each-pin": ("verdict", [(TRIAL, "(!gpu->again_ns || now < gpu->again_ns)", "!gpu->again_ns")]),
+    # The verdict of a trial, and what rm shares.
+    "verdict-without-lock": ("verdict", [(TRIAL, "	pthread_mutex_lock(&lock);\n", "	(void)lock;\n"),
+                                         (TRIAL, "	pthread_mutex_unlock(&lock);\n", "")]),
+    "verdict-for-ever": ("verdict", [(TRIAL, "!rc || attempt.wrong || attempt.lasting ? 0 : now + SECOND;", "0;")]),
+    "trial-at-each-pin": ("verdict", [(TRIAL, "(!trial->again_ns || now < trial->again_ns)", "!trial->again_ns")]),
     "policy-without-lock": ("verdict", [("src/backend/rm.c", "	pthread_mutex_lock(&policy_lock);\n", ""),
                                         ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
     "wrong-read-beside-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
