@@ -465,25 +465,6 @@ static int map_next(struct gdri_rm_range *range, size_t size, bool read_only, vo
 	return rc;
 }
 
-#ifndef MAP_FIXED_NOREPLACE /* glibc before 2.28 */
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
-/*
- * The place of an mmap() that failed: the kernel may have emptied it before, and another thread may
- * have got it since. False: it stays as it is. Where the kernel failed before it emptied the place (too
- * many maps, mlockall() beyond RLIMIT_MEMLOCK), that is our reservation, which then stays for good.
- */
-static bool take_back(void *at, size_t size)
-{
-	void *p = mmap(at, size, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-
-	if (p != MAP_FAILED && p != at) /* a kernel before 4.17 */
-		munmap(p, size);
-	return p == at;
-}
-
 int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void **map)
 {
 	struct gdri_text why = { .len = 0 };
@@ -512,7 +493,12 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 		return 0;
 	}
 	gdri_text_add(&why, "%s", gdri_error_text());
-	if (several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)) {
+	/*
+	 * The place of an mmap() that failed: the kernel may have emptied it before, and another
+	 * thread may have got it since. Where the kernel failed before it emptied the place (too
+	 * many maps, mlockall() beyond RLIMIT_MEMLOCK), our reservation stays there for good.
+	 */
+	if (several && piece == MAP_FAILED) {
 		if (at < length)
 			munmap((char *)whole + at, length - at);
 		length = at - size;

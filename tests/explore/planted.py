@@ -58,8 +58,7 @@ FAULTS = {
 	return any;
 """)]),
     "fixed-map-over-others": ("place", [(
-        "src/backend/rm_range.c", "several && piece == MAP_FAILED && !take_back((char *)whole + at - size, size)",
-        "0 && take_back(whole, size)")]),
+        "src/backend/rm_range.c", "if (several && piece == MAP_FAILED)", "if (0)")]),
     # An entry is used again beside a put that reads it.
     "name-retired-late": ("reuse", [
         (ENTRY, """	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */

@@ -159,7 +159,7 @@ static void count_mmaps(void)
 
 /*
  * A driver that fails an mmap() with MAP_FIXED leaves a gap. What another thread maps there stays, and
- * nothing more does, on a kernel before 4.17 either.
+ * nothing more does.
  */
 static void gap_of_a_failed_map(void)
 {
@@ -171,8 +171,6 @@ static void gap_of_a_failed_map(void)
 	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &mh));
 	wrap_reset();
 	mapped = wrap_mapped();
-	if (unit_row)
-		wrap_mmap_ignores(MAP_FIXED_NOREPLACE);
 	wrap_fail("mmap", 3, EAGAIN);
 	wrap_before("mmap", count_mmaps);
 	FAILS(ENOMEM, gdr_map(rm_g, mh, &va, 8 * MIB));
@@ -240,6 +238,18 @@ static void integrated(void)
 	rm_end(0);
 }
 
+/* One of several objects cannot be had: the others alone are no pin. */
+static void one_of_several(void)
+{
+	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, 0);
+
+	OK(rm_pin(p, 6 * MIB, 0)); /* with the trial */
+	rm_sim.faults("RM_DUP_OBJECT:2=0x57");
+	FAILS_WITH(EINVAL, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND", rm_pin(p, 6 * MIB, 0));
+	rm_assert_clear();
+	rm_assert_kept(1);
+}
+
 #define LAYOUT "this driver's export of a dma-buf has another layout; and "
 
 static const struct unit_test tests[] = {
@@ -263,10 +273,11 @@ static const struct unit_test tests[] = {
 	{ "no pages", no_pages, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
-	{ "the gap of a failed map", gap_of_a_failed_map, "", .rows = 2 },
+	{ "the gap of a failed map", gap_of_a_failed_map, "" },
 	{ "a range that cannot be unmapped", unmap_fails, "" },
 	{ "pins and the heap", heap, "" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
+	{ "one of several objects", one_of_several, "" },
 };
 
 UNIT_MAIN("rm: refused", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
