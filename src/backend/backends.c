@@ -220,8 +220,8 @@ static void add_advice(struct gdri_text *text, const struct gdri_memory *m)
 {
 	bool integrated = false;
 
-	if (m->kind == GDRI_MEMORY_DEVICE && m->device >= 0 &&
-	    !gdri_cuda_is_integrated(m->device, &integrated) && integrated)
+	if (m->kind == GDRI_MEMORY_DEVICE && !gdri_cuda_is_integrated(m->device, &integrated) &&
+	    integrated)
 		gdri_text_add(
 			text,
 			"GPU %d is integrated and its device memory has no mapping for the CPU: "

@@ -355,6 +355,23 @@ static void test_fork(void)
 	OK(gdr_unpin_buffer(g, f.h));
 }
 
+/* What contexts take ends with them. */
+static void test_contexts_and_the_heap(void)
+{
+	size_t used = 0;
+
+	node_open("2.6", "1");
+	for (int i = 0; i < 110; i++) {
+		gdr_t more = gdr_open();
+
+		ck_assert_ptr_nonnull(more);
+		OK(gdr_close(more));
+		if (i == 10)
+			used = resources_heap();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
 static const struct unit_test tests[] = {
 	{ "levels", test_levels, .rows = 14 },
 	{ "not capable of RDMA", test_not_rdma_capable },
@@ -371,6 +388,7 @@ static const struct unit_test tests[] = {
 	{ "populate", test_populate, .rows = 3 },
 	{ "no dma-buf", test_no_dmabuf },
 	{ "fork", test_fork, .rows = 2 },
+	{ "contexts and the heap", test_contexts_and_the_heap },
 };
 
 UNIT_MAIN("gdrdrv", tests, node_start(argv))

@@ -258,6 +258,18 @@ static void unknown_flavour_short(void)
 	OK(gdr_close(rm_g));
 }
 
+/* A pin that is served names no flavour. */
+static void unknown_flavour_served(void)
+{
+	gdr_mh_t h;
+
+	standin_start();
+	rm_g = gdr_open();
+	OK(gdr_pin_buffer(rm_g, standin_alloc(MIB), MIB, 0, 0, &h));
+	ck_assert_ptr_null(strstr(barcopy_last_error(), "flavour"));
+	OK(gdr_close(rm_g));
+}
+
 static void no_promise(void)
 {
 	FAILS_WITH(ENODEV, unit_arg, ERRNO_OF(gdr_open()));
@@ -333,6 +345,8 @@ static const struct unit_test tests[] = {
 	  "GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0", "the driver's flavour cannot be read here",
 	  .bare = true },
 	{ "gdr_open(), an unknown flavour, short of memory", unknown_flavour_short,
+	  "GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0", .bare = true },
+	{ "gdr_open(), an unknown flavour, served", unknown_flavour_served,
 	  "GDRSIM_RM_VERSION=0 GDRSIM_RM_TAINT=0", .bare = true },
 	{ "gdr_open(), a known flavour that exports nothing", unknown_flavour, "",
 	  "rm: the trial on GPU 0 failed: cuMemGetHandleForAddressRange: "
