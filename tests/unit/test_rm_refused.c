@@ -250,6 +250,25 @@ static void one_of_several(void)
 	rm_assert_kept(1);
 }
 
+/* Whatever a pin allocates may be missing. */
+static void no_memory_for_a_pin(void)
+{
+	CUdeviceptr p = standin_alloc(MIB);
+	bool failed = true;
+	int rc;
+
+	OK(rm_pin(p, MIB, 0)); /* with the trial */
+	for (unsigned long n = 1; failed; n++) {
+		wrap_reset();
+		wrap_fail("calloc", n, ENOMEM);
+		rc = rm_pin(p, MIB, 0);
+		failed = wrap_failed();
+		ck_assert_int_eq(rc, failed ? ENOMEM : 0);
+	}
+	wrap_reset();
+	rm_assert_kept(1);
+}
+
 #define LAYOUT "this driver's export of a dma-buf has another layout; and "
 
 static const struct unit_test tests[] = {
@@ -278,6 +297,7 @@ static const struct unit_test tests[] = {
 	{ "pins and the heap", heap, "" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
 	{ "one of several objects", one_of_several, "" },
+	{ "no memory for a pin", no_memory_for_a_pin, "" },
 };
 
 UNIT_MAIN("rm: refused", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
