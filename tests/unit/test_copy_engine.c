@@ -653,6 +653,16 @@ static void replaced_before_the_options(void)
 	OK(set(0, 0));
 }
 
+static void no_memory_for_an_engine(void)
+{
+	wrap_reset();
+	wrap_fail("calloc", 2, ENOMEM); /* behind the options */
+	FAILS_WITH(ENOMEM, "no memory for a copy engine", set(4096, 0));
+	wrap_reset();
+	OK(set(4096, 0));
+	both_ways(5, 5000);
+}
+
 static const struct unit_test tests[] = {
 	{ "device memory only", device_memory_only, "" },
 	{ "copy engine by size", engine_by_size, "" },
@@ -680,6 +690,7 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030", .bare = true },
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },
+	{ "no memory for an engine", no_memory_for_an_engine, "" },
 };
 
 UNIT_MAIN("copy engine", tests, unit_before = start_mapped, unit_after = end)
