@@ -88,7 +88,8 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 /* ---- devices --------------------------------------------------------------------------------- */
 
 int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci);
-int gdri_cuda_can_export(void); /* 0 if libcuda has the call that makes a dma-buf; or -ENODEV */
+/* 0 if libcuda, which is loaded, has the call that makes a dma-buf; or -ENODEV. */
+int gdri_cuda_can_export(void);
 
 /* These initialise CUDA. Integrated: no memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);

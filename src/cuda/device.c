@@ -79,10 +79,8 @@ bool gdri_cuda_any_coherent(void)
 
 int gdri_cuda_can_export(void)
 {
-	int rc = gdri_cuda_load();
-
-	if (rc || gdri_cu.cuMemGetHandleForAddressRange)
-		return rc;
+	if (gdri_cu.cuMemGetHandleForAddressRange)
+		return 0;
 	return gdri_fail(ENODEV, "this CUDA driver has no cuMemGetHandleForAddressRange");
 }
 

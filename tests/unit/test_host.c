@@ -176,6 +176,14 @@ static void integrated_device_memory(void)
 	ck_assert_ptr_null(gdr_open());
 }
 
+/* Where CUDA has no flags of registered memory, it is cached. */
+static void registered_without_flags(void)
+{
+	cuda_hooks.set_fail("cuMemHostGetFlags:*=1");
+	registered();
+	cuda_hooks.set_fail(NULL);
+}
+
 static const struct unit_test tests[] = {
 	{ "bounds, by either address", bounds, "" },
 	{ "registered memory", registered, "" },
@@ -186,6 +194,7 @@ static const struct unit_test tests[] = {
 	{ "integrated GPU, the start by host address", start_by_host_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
+	{ "registered memory without flags", registered_without_flags, "" },
 };
 
 UNIT_MAIN("host", tests, unit_before = start, unit_after = end)
