@@ -7,6 +7,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/poll.h>
+#include <linux/sched.h>
 
 #include "gdrdrv.h"
 
@@ -40,7 +41,8 @@ static __poll_t gdrdrv_poll(struct file *filp, poll_table *table)
 	struct gdrdrv_file *file = filp->private_data;
 
 	poll_wait(filp, &file->wait, table);
-	if (!gdrdrv_file_is_owner(file))
+	/* A kernel thread asks for a process that was the owner at its request (Linux AIO). */
+	if (!(current->flags & PF_KTHREAD) && !gdrdrv_file_is_owner(file))
 		return EPOLLERR;
 	return atomic_read(&file->nr_revoked) ? EPOLLPRI : 0;
 }

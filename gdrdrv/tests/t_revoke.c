@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Free of pinned memory in each mode, poll, and every order of free, unmap, unpin, close, exit. */
 #define _GNU_SOURCE
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <signal.h>
@@ -170,6 +171,36 @@ static void t_poll_uring(void)
 	CHECK_EQ(wait_child(child), 0);
 }
 
+/*
+ * A revocation completes Linux AIO's poll. A wake-up without a key makes a thread of the kernel ask
+ * the driver for the events.
+ */
+static void t_poll_aio(void)
+{
+	struct iocb cb = { .aio_lio_opcode = IOCB_CMD_POLL, .aio_fildes = (uint32_t)drv };
+	struct iocb *cbs = &cb;
+	uint64_t va = gpu_alloc(prov, GPU_PAGE);
+	struct io_event event;
+	aio_context_t ctx = 0;
+	pid_t child;
+
+	if (syscall(SYS_io_setup, 1, &ctx))
+		SKIP("no Linux AIO");
+	cb.aio_buf = POLLPRI;
+	must_pin(drv, va, GPU_PAGE);
+	CHECK_EQ(syscall(SYS_io_submit, ctx, 1, &cbs), 1);
+	child = fork();
+	if (!child) {
+		usleep(100000);
+		_exit(gpu_free(prov, va) ? 1 : 0);
+	}
+	/* The time limit ends it otherwise. */
+	CHECK_EQ(syscall(SYS_io_getevents, ctx, 1, 1, &event, NULL), 1);
+	CHECK_EQ(event.res, POLLPRI);
+	CHECK_EQ(wait_child(child), 0);
+	CHECK(!syscall(SYS_io_destroy, ctx));
+}
+
 static void t_gpu_process_first(void)
 {
 	int other = prov_open();
@@ -292,6 +323,7 @@ const struct test tests_revoke[] = {
 	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0, 0 },
 	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0, 0 },
 	{ "poll-uring", t_poll_uring, BY_CALLBACK, 0, 0 },
+	{ "poll-aio", t_poll_aio, BY_CALLBACK, 0, 0 },
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0, 0 },
 	{ "all-orders", t_all_orders, ANY_MODE, 120, 0 },
 	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0, 0 },
