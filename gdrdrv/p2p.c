@@ -28,12 +28,14 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/cred.h>
 #include <linux/hash.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/rwsem.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 
 #include "gdrdrv.h"
 #include "nv-p2p.h"
@@ -68,12 +70,25 @@ struct gdrdrv_p2p_pin {
 /*
  * Gets of 16 MiB and more, one at a time for each user. The GPU driver allocates for a request
  * before it checks the address, charged to no cgroup: without this, threads that wait for its lock
- * would hold that memory all at once. Users share a lock where their hashes meet, so that a user
- * with many numbers (user namespaces) cannot hold more. Taken before p2p_key_lock; no callback
- * takes it.
+ * would hold that memory all at once. Users share a lock where their hashes meet. Taken before
+ * p2p_key_lock; no callback takes it.
  */
-#define P2P_LARGE_BITS 5
+#define P2P_LARGE_BITS 8
 static struct mutex p2p_large_locks[1 << P2P_LARGE_BITS];
+
+/*
+ * Returns the lock of the calling user. Processes in a user namespace, who choose their numbers,
+ * count as the user who made it, outside of all others: else one user could take any lock, or all.
+ */
+static struct mutex *p2p_large_lock(void)
+{
+	const struct user_namespace *ns = current_cred()->user_ns;
+	kuid_t uid = current_uid();
+
+	for (; ns->parent; ns = ns->parent)
+		uid = ns->owner;
+	return &p2p_large_locks[hash_32(__kuid_val(uid), P2P_LARGE_BITS)];
+}
 
 void gdrdrv_p2p_init(void)
 {
@@ -226,7 +241,7 @@ static bool p2p_is_too_large(u64 size)
 
 int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 {
-	struct mutex *large = &p2p_large_locks[hash_32(__kuid_val(mr->uid), P2P_LARGE_BITS)];
+	struct mutex *large = req->size < SZ_16M ? NULL : p2p_large_lock();
 	bool force = req->flags & GDRDRV_PIN_FLAG_FORCE_PCIE;
 	struct gdrdrv_p2p_pin *pin;
 	int ret = -EOPNOTSUPP;
@@ -239,8 +254,6 @@ int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	pin->mr = mr;
 	mr->pin = pin;
 
-	if (req->size < SZ_16M)
-		large = NULL;
 	if (large && mutex_lock_killable(large))
 		return -EINTR;
 	if (force || gdrdrv_p2p_is_persistent()) {

@@ -225,7 +225,7 @@ static void t_measure_large(void)
 		if (!pid) {
 			pthread_t thread;
 
-			CHECK(!setgid(1001) && !setuid(1001));
+			become_user_like_root();
 			drv = drv_open();
 			for (i = 0; i < threads[t]; i++)
 				CHECK(!pthread_create(&thread, NULL, wrong_pins, NULL));

@@ -358,7 +358,7 @@ static void t_pin_beside(void)
 	pid = fork();
 	if (!pid) {
 		alarm(60);
-		CHECK(!setgid(1000) && !setuid(1000));
+		become_user_like_root();
 		drv = drv_open();
 		prov = prov_open();
 		must_pin(drv, gpu_alloc(prov, large), large);

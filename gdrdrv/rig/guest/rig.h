@@ -174,6 +174,7 @@ void nothing_pinned(void); /* checks the counters of both modules */
 bool driver_is_kept(void); /* it has pinned by callback and refuses the unload */
 long driver_users(void); /* references to the module, without the one that keeps it */
 long long now_us(void);
+void become_user_like_root(void); /* another user, who chose a number */
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);
 
