@@ -18,7 +18,7 @@
  */
 #define GDRDRV_NODE_MODE 0666
 
-static int gdrdrv_major;
+static int gdrdrv_major; /* negative: none */
 
 static struct miscdevice gdrdrv_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
@@ -26,24 +26,29 @@ static struct miscdevice gdrdrv_misc = {
 	.mode = GDRDRV_NODE_MODE,
 };
 
+/*
+ * The node is open to users once it is registered, so a failure of the second registration does not
+ * fail the load, which would free the module under them.
+ */
 int gdrdrv_node_init(const struct file_operations *fops)
 {
-	int ret = __register_chrdev(0, 0, 1, GDRDRV_DEVICE_NAME, fops);
+	int ret;
 
-	if (ret >= 0) {
-		gdrdrv_major = ret;
-		gdrdrv_misc.fops = fops;
-		ret = misc_register(&gdrdrv_misc);
-		if (ret)
-			__unregister_chrdev(gdrdrv_major, 0, 1, GDRDRV_DEVICE_NAME);
-	}
-	if (ret)
+	gdrdrv_misc.fops = fops;
+	ret = misc_register(&gdrdrv_misc);
+	if (ret) {
 		pr_err("cannot make /dev/%s: %d\n", GDRDRV_DEVICE_NAME, ret);
-	return ret;
+		return ret;
+	}
+	gdrdrv_major = __register_chrdev(0, 0, 1, GDRDRV_DEVICE_NAME, fops);
+	if (gdrdrv_major < 0)
+		pr_warn("no major number for scripts that run mknod: %d\n", gdrdrv_major);
+	return 0;
 }
 
 void gdrdrv_node_exit(void)
 {
+	if (gdrdrv_major > 0)
+		__unregister_chrdev(gdrdrv_major, 0, 1, GDRDRV_DEVICE_NAME);
 	misc_deregister(&gdrdrv_misc);
-	__unregister_chrdev(gdrdrv_major, 0, 1, GDRDRV_DEVICE_NAME);
 }

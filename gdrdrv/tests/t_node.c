@@ -135,8 +135,47 @@ static void t_node_script(void)
 	is_the_kernels();
 }
 
+static bool in_devices(void)
+{
+	char *text = read_text("/proc/devices");
+	bool found = text && strstr(text, "gdrdrv");
+
+	free(text);
+	return found;
+}
+
+/*
+ * Without the kernel's node the load fails and leaves nothing. A failure after that node exists,
+ * which may be open already, fails nothing: the driver has no major number then.
+ */
+static void t_node_refused(void)
+{
+#ifndef __x86_64__
+	SKIP("the provider's refusals are for x86");
+#endif
+	if (by_callback())
+		SKIP("a module that has pinned by callback stays loaded");
+	close(drv);
+	OK(delete_module_named("gdrdrv"));
+	knob("refuse_misc", 1);
+	FAILS(EBUSY, load_driver());
+	knob("refuse_misc", 0);
+	CHECK(!in_devices());
+	CHECK(access(NODE, F_OK) && access("/proc/driver/gdrdrv", F_OK));
+	knob("refuse_chrdev", 1);
+	OK(load_driver());
+	knob("refuse_chrdev", 0);
+	CHECK(!in_devices());
+	works(NODE, 8);
+	OK(delete_module_named("gdrdrv"));
+	OK(load_driver());
+	CHECK(in_devices());
+	works(NODE, 9);
+}
+
 const struct test tests_node[] = {
 	{ "node", t_node, ANY_MODE, 0, 0 },
 	{ "node-script", t_node_script, ANY_MODE, 0, 0 },
+	{ "node-refused", t_node_refused, ANY_MODE, 0, 0 },
 	{ NULL, NULL, 0, 0, 0 },
 };

@@ -2,7 +2,7 @@
 /*
  * Internal interfaces of the stand-in provider. memory.c has blocks and pages, p2p.c the
  * nvidia_p2p_* calls, device.c the PCI function and the node, window.c a free at a chosen moment,
- * refuse.c a kernel that refuses memory types, pte.c the CPU's entries.
+ * refuse.c a kernel that refuses types and nodes, pte.c the CPU's entries.
  *
  * One lock, that of provider_bar, is held over each step of a get, and over put and free with their
  * callbacks, like the API lock of the real GPU driver: a put blocks while a callback runs, and
