@@ -55,13 +55,12 @@ $(O)/litmus: $(O)/tests/litmus.o $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests
 	$(call say,LD,$@)
 	$(Q)$(tool_link) -Wl,-rpath,'$$ORIGIN' -o $@ $^ -ldl
 
-# The parts of gdrcopy_doctor: tests/doctor/test_NAME.c. All but its main file are linked.
-DOCTOR_TESTS := $(patsubst tests/doctor/test_%.c,$(O)/tests/test_doctor_%,\
-	$(wildcard tests/doctor/test_*.c))
+# gdrcopy_doctor, all but its main file.
+DOCTOR_TEST := $(O)/tests/test_doctor
 DOCTOR_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tools/doctor/*.c tools/common/*.c)) \
 	$(O)/tests/common/unit.o $(O)/tests/common/again.o
 
-$(DOCTOR_TESTS): $(O)/tests/test_doctor_%: $(O)/tests/doctor/test_%.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)
+$(DOCTOR_TEST): $(O)/tests/doctor/test_doctor.o $(DOCTOR_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) -ldl -Wl,-rpath,'$$ORIGIN/..'
 
@@ -75,14 +74,14 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
 # Every test program of this build.
-TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TESTS) $(GPU_TESTS)
+TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TEST) $(GPU_TESTS)
 .PHONY: build-tests
 build-tests: $(TEST_PROGRAMS) lib tools sim
 
 include tests/check.mk
 
-# After a change of gdrcopy_doctor's reports: the stored ones of tests/doctor, to be read before they
-# are committed.
+# After a change of gdrcopy_doctor's reports: those of tests/doctor/machines.txt, to be read before
+# they are committed.
 .PHONY: refresh-reports
-refresh-reports: $(O)/tests/test_doctor_machines
-	@tests/doctor/reports.sh $(O) refresh
+refresh-reports: $(DOCTOR_TEST)
+	@tests/doctor/machines.py $(O) refresh
