@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Coverage-guided fuzzing with libFuzzer: for FUZZ_SECONDS in all (300), the targets NAME.c of this directory, or
 # those that FUZZ_TARGETS names, each from its corpus. What it finds new is kept in BUILD_DIR/fuzz/found/NAME.
-# FUZZ_MERGE=1 puts into the corpus what adds coverage to it (200 KiB at most, in all). `BUILD_DIR/fuzz/NAME FILE` in
-# the environment that is printed repeats an input.
+# FUZZ_MERGE=1 puts into the corpus the fewest inputs that reach edges which it does not (200 KiB at most, in all).
+# `BUILD_DIR/fuzz/NAME FILE` in the environment that is printed repeats an input.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 sim=$(realpath "${2:?directory of the stand-ins}")
@@ -49,7 +49,7 @@ for name in $targets; do
 	ok "$name: no input fails"
 	echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name.log") inputs, $(grep -o 'cov: [0-9]*' "$build/$name.log" | tail -n 1)"
 	[ -z "${FUZZ_MERGE:-}" ] ||
-		"${on[@]}" "$build/$name" -merge=1 "$here/corpus/$name" "$build/found/$name" >>"$build/$name.log" 2>&1
+		"${on[@]}" "$build/$name" -set_cover_merge=1 -use_counters=0 "$here/corpus/$name" "$build/found/$name" >>"$build/$name.log" 2>&1
 done
 [ "$(cat "$here"/corpus/*/* | wc -c)" -le 204800 ]
 ok "the corpus has at most 200 KiB"
