@@ -115,6 +115,19 @@ CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
+/* Of the current context's device, whole blocks of it. */
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	CUdevice dev;
+
+	SIM_ENTER(SIM_NEED_CONTEXT);
+	sim_dmabuf_sweep();
+	dev = sim_ctx()->dev;
+	*total = sim.gpu[dev].mem_bytes;
+	*free_bytes = *total - (size_t)sim.used_bytes[dev];
+	return CUDA_SUCCESS;
+}
+
 /*
  * Whether cuMemGetAddressRange answers in the current context: for device memory on its device, for
  * VMM memory on devices with access, for host memory on any (two H200, driver 580, 2026-11-21).

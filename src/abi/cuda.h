@@ -226,6 +226,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr);
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags);
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream);
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream);
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
 				       CUmemRangeHandleType type, unsigned long long flags);

@@ -126,44 +126,44 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
  * driver 580, 2026-11-22: 1 s beside a kernel that spun for 1 s). The stream-ordered call also
  * takes memory of cuMemAlloc() and waits for its own stream only (0.15 ms there).
  */
-static CUresult free_plain(CUdeviceptr addr)
+static CUresult free_by_stream(CUdeviceptr addr)
 {
 	CUstream stream;
 	CUresult r;
 
-	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate ||
-	    gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
-		return gdri_cu.cuMemFree_v2(addr);
-	r = gdri_cu.cuMemFreeAsync(addr, stream);
+	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	r = gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
 	if (r)
-		r = gdri_cu.cuMemFree_v2(addr);
-	else
-		r = gdri_cu.cuStreamSynchronize(stream);
+		return r;
+	r = gdri_cu.cuMemFreeAsync(addr, stream);
+	if (!r)
+		gdri_cu.cuStreamSynchronize(stream);
 	gdri_cu.cuStreamDestroy_v2(stream);
 	return r;
+}
+
+static CUresult free_device(const struct gdri_allocation *a)
+{
+	CUresult r;
+
+	if (a->kind == GDRI_ALLOCATION_PLAIN)
+		return free_by_stream(a->addr);
+	r = gdri_cu.cuMemUnmap(a->addr, a->size);
+	return r ? r : gdri_cu.cuMemAddressFree(a->addr, a->size);
 }
 
 int gdri_cuda_free(struct gdri_allocation *a)
 {
 	struct gdri_cuda_scope s;
-	CUresult r = CUDA_SUCCESS;
+	CUresult r;
 	int rc = gdri_cuda_enter(&s, a->context, -1);
 
 	if (rc)
 		return rc;
-	switch (a->kind) {
-	case GDRI_ALLOCATION_VMM:
-		r = gdri_cu.cuMemUnmap(a->addr, a->size);
-		if (!r)
-			r = gdri_cu.cuMemAddressFree(a->addr, a->size);
-		break;
-	case GDRI_ALLOCATION_PLAIN:
-		r = free_plain(a->addr);
-		break;
-	case GDRI_ALLOCATION_HOST:
-		r = gdri_cu.cuMemFreeHost(a->host);
-		break;
-	}
+	r = a->kind == GDRI_ALLOCATION_HOST ? gdri_cu.cuMemFreeHost(a->host) : free_device(a);
+	if (r && a->kind == GDRI_ALLOCATION_PLAIN)
+		r = gdri_cu.cuMemFree_v2(a->addr);
 	rc = gdri_cuda_result(r, "freeing device memory");
 	gdri_cuda_leave(&s);
 	return rc;
@@ -226,6 +226,31 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 	return found;
 }
 
+void gdri_cuda_free_kept(void)
+{
+	struct kept **link = &kept, *k;
+	struct gdri_cuda_scope s;
+
+	pthread_mutex_lock(&idle_lock);
+	while ((k = *link)) {
+		/* cuMemFreeHost() waits for kernels. */
+		bool stays = k->a.kind == GDRI_ALLOCATION_HOST;
+
+		if (!stays && gdri_cuda_has_buffer_id(k->a.addr, k->buffer_id) &&
+		    !gdri_cuda_enter(&s, k->a.context, -1)) {
+			stays = free_device(&k->a);
+			gdri_cuda_leave(&s);
+		}
+		if (stays) {
+			link = &k->next;
+			continue;
+		}
+		*link = k->next;
+		free(k);
+	}
+	pthread_mutex_unlock(&idle_lock);
+}
+
 static void unmap(struct gdri_cuda_pages *p)
 {
 	munmap(p->host, p->size);
@@ -264,6 +289,23 @@ static void unregister(const struct gdri_cuda_pages *p)
 		return;
 	gdri_cu.cuMemHostUnregister(p->host);
 	gdri_cuda_leave(&s);
+}
+
+void gdri_cuda_free_idle(void)
+{
+	struct gdri_cuda_pages **link = &idle, *p;
+
+	pthread_mutex_lock(&idle_lock);
+	while ((p = *link)) {
+		if (is_registered(p) != NO) {
+			link = &p->next;
+			continue;
+		}
+		*link = p->next;
+		unregister(p);
+		unmap(p);
+	}
+	pthread_mutex_unlock(&idle_lock);
 }
 
 static struct gdri_cuda_pages *take_idle(int device, size_t size)

@@ -45,9 +45,10 @@ int gdri_cuda_driver_version(int *version); /* of CUDA: 1000 * major + 10 * mino
 
 /*
  * While held, a primary context that the library has once used stays retained; the last drop
- * releases all of them. The library uses a device's primary context for its own memory and copy
- * engines, and for memory that belongs to no context. Without a hold, each pin would create and
- * destroy a context in a program that does not use the primary one.
+ * frees what is kept for queues and ports, and releases all of them. The library uses a device's
+ * primary context for its own memory and copy engines, and for memory that belongs to no context.
+ * Without a hold, each pin would create and destroy a context in a program that does not use the
+ * primary one.
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
@@ -131,13 +132,16 @@ int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work tha
 int gdri_cuda_keep(struct gdri_allocation *allocation);
 bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocation_kind kind,
 			 int device, size_t size);
+/* Frees what is kept, but for what CUDA would free only behind every kernel. For the last drop. */
+void gdri_cuda_free_kept(void);
 
 /*
  * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the
  * library, so that a reset of the device, which frees what CUDA has allocated, leaves them
  * readable. CUDA unregisters memory only when nothing runs in the context (cuMemHostUnregister, 1.4
  * s beside a kernel of that length: H200, driver 580, 2026-11-22), so pages that are given back
- * stay registered, and are taken again; a smaller request takes them too.
+ * stay registered, and are taken again; a smaller request takes them too. free_idle unmaps those
+ * whose context has ended.
  */
 struct gdri_cuda_pages {
 	struct gdri_cuda_pages *next;
@@ -149,6 +153,7 @@ struct gdri_cuda_pages {
 };
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
+void gdri_cuda_free_idle(void);
 
 /* False: an error or a reset of its device ended it, and no work runs. Breaks no capture. */
 bool gdri_cuda_context_works(void *context);

@@ -126,12 +126,15 @@ void gdri_cuda_hold(void)
 void gdri_cuda_drop(void)
 {
 	pthread_mutex_lock(&kept_lock);
-	holds--;
+	if (!--holds)
+		gdri_cuda_free_kept();
 	for (CUdevice dev = 0; !holds && dev < KEPT_DEVICES; dev++) {
 		if (kept[dev])
 			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 		kept[dev] = false;
 	}
+	if (!holds)
+		gdri_cuda_free_idle();
 	pthread_mutex_unlock(&kept_lock);
 }
 

@@ -281,6 +281,61 @@ static void test_refused(void)
 	CU(cu.StreamDestroy(other));
 }
 
+/* Makes and destroys queues, closes the process's last context, and opens another one. */
+static int use_queues(unsigned int count)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 65536 };
+	barcopy_queue_t q[200];
+	int rc = 0;
+
+	for (unsigned int i = 0; !rc && i < count; i++)
+		rc = barcopy_queue_create(test_g, 0, &o, &q[i]);
+	for (unsigned int i = 0; !rc && i < count; i++)
+		rc = barcopy_queue_destroy(q[i], 0);
+	rc = rc ? rc : gdr_close(test_g);
+	test_g = barcopy_open(BARCOPY_OPEN_ANY);
+	return rc;
+}
+
+/* Of queues that were destroyed the last gdr_close() frees the GPU's memory, without a wait. */
+static void test_memory(void)
+{
+	unsigned int count = *test_gpu.kernel_driver ? 200 : 20, words = 2;
+	unsigned long long in, out, round = 1;
+	uint64_t word[2] = { 0 };
+	void *params[] = { &in, &out, &words, &round, &round };
+	size_t before, after, total;
+	CUstream other;
+	CUfunction f;
+
+	if (!cu.MemGetInfo || !cu.MemcpyHtoDAsync)
+		SKIP("no cuMemGetInfo here");
+	CHECK(!make_queue("gdrcopy_queue_slots", 0, &f), "%s", barcopy_last_error());
+	OK(barcopy_queue_destroy(queue, 0));
+	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	CU(cu.MemAlloc(&in, 4096));
+	CU(cu.MemcpyHtoD(in, word, sizeof(word)));
+	out = in + 2048;
+	for (int resident = 0; resident < 2; resident++) {
+		OK(gdr_close(test_g));
+		CU(cu.MemGetInfo(&before, &total));
+		test_g = barcopy_open(BARCOPY_OPEN_ANY);
+		if (resident) /* polls until its words arrive */
+			CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+		OK(use_queues(count));
+		CU(cu.MemGetInfo(&after, &total));
+		printf("# %u queues%s: %lld KiB of the GPU's memory stay\n", count,
+		       resident ? " beside a kernel" : "", ((long long)before - (long long)after) >> 10);
+		CHECK(resident || before <= after + (16 << 20), "%zu bytes of %zu are free", after, before);
+	}
+	CHECK(cu.StreamQuery(stream), "the kernel has ended");
+	word[0] = word[1] = (uint64_t)1 << BARCOPY_QUEUE_DATA_BITS;
+	CU(cu.MemcpyHtoDAsync(in, word, sizeof(word), other));
+	CU(cu.StreamSynchronize(stream));
+	CU(cu.StreamDestroy(other));
+	CU(cu.MemFree(in));
+}
+
 static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
@@ -289,6 +344,7 @@ static const struct gpu_test tests[] = {
 	{ "a stop serves what was sent", test_stop },
 	{ "a kernel's end", test_end },
 	{ "kernels that are refused", test_refused },
+	{ "memory after the last close", test_memory },
 };
 
 GPU_TEST_MAIN(tests)

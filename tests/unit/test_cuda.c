@@ -446,6 +446,11 @@ static void pages_of_the_host(void)
 	OK(gdri_cuda_take_pages(0, 2 * 4096, &q));
 	ck_assert_ptr_eq(q, given);
 	gdri_cuda_give_pages(q);
+	gdri_cuda_free_idle(); /* registered: to end that would wait for kernels */
+	ck_assert_int_gt(wrap_mapped(), mapped);
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	gdri_cuda_free_idle();
+	ck_assert_int_eq(wrap_mapped(), mapped);
 }
 
 static void *loads(void *arg)

@@ -617,6 +617,25 @@ static void kept_for_smaller(void)
 	}
 }
 
+/* The last close frees the memory of ended queues, where that waits for no kernel. */
+static void last_close(void)
+{
+	unsigned long at_once = cuda_hooks.calls("cuMemFree");
+	gdr_t second = barcopy_open(BARCOPY_OPEN_DEFAULT);
+
+	OK(barcopy_queue_destroy(new_queue(4096), 0));
+	OK(gdr_close(second));
+	ck_assert_uint_gt(standin_device_bytes(0), 0);
+	for (int fails = 1; fails >= 0; fails--) {
+		cuda_hooks.set_fail(fails ? "cuMemFreeAsync:*=801" : "");
+		OK(gdr_close(g));
+		ck_assert_int_eq(standin_device_bytes(0) > 0, fails);
+		g = barcopy_open(BARCOPY_OPEN_DEFAULT);
+	}
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemFree"), at_once);
+	finish(new_echo(4096));
+}
+
 /* Errors that end a context end its kernels; after any other the queue's memory may be in use. */
 static void context_error(void)
 {
@@ -764,6 +783,7 @@ static const struct unit_test tests[] = {
 	{ "a wait in a dead context", dead_context, NULL },
 	{ "memory for the next queue", kept_memory, NULL },
 	{ "memory for a smaller queue", kept_for_smaller, NULL },
+	{ "memory after the last close", last_close, NULL },
 	{ "an error of the context", context_error, NULL },
 	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },

@@ -37,6 +37,7 @@
 /* NULL in older drivers and in stand-ins that lack them: check before use */
 #define CUDA_DL_OPTIONAL(X)                                           \
 	X(PointerGetAttribute, cuPointerGetAttribute)                 \
+	X(MemGetInfo, cuMemGetInfo_v2)                                \
 	X(MemsetD8, cuMemsetD8_v2)                                    \
 	X(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \
 	X(MemCreate, cuMemCreate)                                     \
@@ -51,6 +52,7 @@
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
 	X(StreamQuery, cuStreamQuery)                                 \
 	X(StreamSynchronize, cuStreamSynchronize)                     \
+	X(MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)                      \
 	X(ModuleLoadData, cuModuleLoadData)                           \
 	X(ModuleUnload, cuModuleUnload)                               \
 	X(ModuleGetFunction, cuModuleGetFunction)                     \
