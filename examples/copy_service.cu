@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A kernel of many warps behind one queue: the first warp receives and replies, all warps do the
+ * A kernel of many warps behind one queue: the first warp takes and puts, all warps do the
  * work. Here the work is a copy between GPU memory and page-locked memory.
  *
  *     nvcc -arch=sm_75 copy_service.cu -lgdrapi -o copy_service && ./copy_service
@@ -21,17 +21,21 @@ struct job {
 
 __global__ void serve(barcopy_queue_view_t view)
 {
-	__shared__ unsigned long long message[sizeof(job) / 8];
+	__shared__ alignas(8) unsigned words[12];
 	__shared__ unsigned got;
-	const job *j = (const job *)message;
+	const job *j = (const job *)words;
+	unsigned data[3], size;
 	barcopy_warp_t q;
 
-	if (threadIdx.x < 32)
-		barcopy_warp_begin(&q, view);
+	if (threadIdx.x < 32 && !barcopy_warp_begin(&q, view))
+		__trap(); /* a library with another layout */
 	for (;;) {
 		if (threadIdx.x < 32) {
-			unsigned n = barcopy_warp_receive(&q, message, BARCOPY_WARP_ORDERED);
+			/* one at a time: the CPU waits for each reply */
+			unsigned n = barcopy_warp_take(&q, data, &size, BARCOPY_WARP_ORDERED);
 
+			for (unsigned k = 0; k < 3 && threadIdx.x < 4; k++)
+				words[threadIdx.x * 3 + k] = data[k];
 			if (threadIdx.x == 0)
 				got = n;
 		}
@@ -40,9 +44,9 @@ __global__ void serve(barcopy_queue_view_t view)
 			break;
 		for (unsigned i = threadIdx.x; i < j->size / 16; i += THREADS)
 			((int4 *)j->to)[i] = __ldcv((const int4 *)j->from + i);
-		__syncthreads(); /* orders all threads' stores before the fence in the reply */
+		__syncthreads(); /* orders all threads' stores before the fence in the put */
 		if (threadIdx.x < 32)
-			barcopy_warp_reply(&q, message, 8, BARCOPY_WARP_ORDERED);
+			barcopy_warp_put(&q, 1, data, 8, BARCOPY_WARP_ORDERED);
 		__syncthreads();
 	}
 	if (threadIdx.x < 32)
@@ -56,7 +60,7 @@ static void copy(barcopy_queue_t queue, uint64_t to, uint64_t from)
 
 	/* Ordered: the kernel reads what this thread has stored before. */
 	GDR(barcopy_queue_send(queue, &j, sizeof(j), BARCOPY_QUEUE_ORDERED, LIMIT));
-	GDR(barcopy_queue_receive(queue, &done, sizeof(done), nullptr, 0, LIMIT));
+	GDR(barcopy_queue_receive(queue, &done, sizeof(done), nullptr, LIMIT));
 }
 
 int main()
@@ -89,7 +93,8 @@ int main()
 		right += !memcmp(got, want, SIZE) && !memcmp(host, want, SIZE);
 	}
 	GDR(barcopy_queue_stop(queue, 0));
-	GDR(barcopy_queue_destroy(queue, LIMIT)); /* waits until the kernel has ended */
+	CUDA(cudaStreamSynchronize(stream)); /* until the kernel has ended */
+	GDR(barcopy_queue_destroy(queue));
 	gdr_close(g);
 	printf("%d of %d rounds were right: %d bytes to the GPU and back\n", right, ROUNDS, SIZE);
 	return right != ROUNDS;

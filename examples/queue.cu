@@ -25,17 +25,27 @@ static __host__ __device__ float row(const float *matrix, const float *x, unsign
 	return sum;
 }
 
-/* One warp. Lane i computes element i of each product, until the CPU stops the queue. */
+/*
+ * One warp. A message of 12 floats is in lanes 0 to 3, three floats each; up to eight may come at
+ * once. Lane 4 n + k computes the elements 3 k to 3 k + 2 of product n, and sends them.
+ */
 __global__ void serve(barcopy_queue_view_t view, const float *matrix)
 {
-	__shared__ unsigned long long message[N / 2], product[N / 2];
+	unsigned data[3], size, n;
+	float x[N], y[3];
 	barcopy_warp_t q;
 
-	barcopy_warp_begin(&q, view);
-	while (barcopy_warp_receive(&q, message, 0)) {
-		if (q.lane < N)
-			((float *)product)[q.lane] = row(matrix, (const float *)message, q.lane);
-		if (!barcopy_warp_reply(&q, product, sizeof(product), 0))
+	if (!barcopy_warp_begin(&q, view))
+		return;
+	while ((n = barcopy_warp_take(&q, data, &size, 0)) != 0) {
+		for (unsigned k = 0; k < N; k++) /* from the four lanes that have this message */
+			x[k] = __uint_as_float(__shfl_sync(BARCOPY_WARP_ALL, data[k % 3],
+							   (int)(q.lane / 4 * 4 + k / 3)));
+		for (unsigned k = 0; k < 3; k++) {
+			y[k] = row(matrix, x, q.lane % 4 * 3 + k);
+			data[k] = __float_as_uint(y[k]);
+		}
+		if (!barcopy_warp_put(&q, n, data, sizeof(x), 0))
 			break;
 	}
 	barcopy_warp_end(&q);
@@ -67,13 +77,14 @@ int main()
 		for (int k = 0; k < N; k++)
 			x[k] = (float)((n + k) % 64); /* small: the sums are exact */
 		GDR(barcopy_queue_send(queue, x, sizeof(x), 0, LIMIT));
-		GDR(barcopy_queue_receive(queue, y, sizeof(y), nullptr, 0, LIMIT));
+		GDR(barcopy_queue_receive(queue, y, sizeof(y), nullptr, LIMIT));
 		for (unsigned i = 0; i < N; i++)
 			same = same && y[i] == row(matrix, x, i);
 		right += same;
 	}
 	GDR(barcopy_queue_stop(queue, 0));
-	GDR(barcopy_queue_destroy(queue, LIMIT)); /* waits until the kernel has ended */
+	CUDA(cudaStreamSynchronize(stream)); /* until the kernel has ended */
+	GDR(barcopy_queue_destroy(queue));
 	gdr_close(g);
 	printf("%d of %d products were right, by one launch\n", right, CALLS);
 	return right != CALLS;

@@ -7,8 +7,8 @@ toolkit or of the package nvidia-cuda-nvrtc:
     python3 queue_nvrtc.py [EXPRESSION]
 
 EXPRESSION is a CUDA C++ expression of a double x, 'x * x + 1' by default. NVRTC compiles it with
-barcopy_queue.cuh. A message has up to 60 doubles; the kernel's warp replies with the expression's value for
-each. The output has the value for x = 0 to 5, and the time of a call. The program uses CUDA's libraries through
+barcopy_queue.cuh. A message has six doubles; the kernel's warp replies with the expression's value for each.
+The output has the value for x = 0 to 5, and the time of a call. The program uses CUDA's libraries through
 ctypes, and python/'s module, installed or in this tree.
 """
 import array
@@ -28,17 +28,25 @@ SOURCE = """
 
 extern "C" __global__ void serve(barcopy_queue_view_t view)
 {
-	__shared__ double value[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned size, i;
+	__shared__ unsigned words[32 * 3];
+	unsigned data[3], size, n, i;
 	barcopy_warp_t q;
 
-	barcopy_warp_begin(&q, view);
-	while ((size = barcopy_warp_receive(&q, value, 0)) != 0) {
-		for (i = q.lane; i < size / 8; i += 32) {
-			double x = value[i];
-			value[i] = EXPRESSION;
+	if (!barcopy_warp_begin(&q, view))
+		return;
+	while ((n = barcopy_warp_take(&q, data, &size, 0)) != 0) {
+		for (i = 0; i < 3; i++)
+			words[q.lane * 3 + i] = data[i];
+		__syncwarp();
+		for (i = q.lane; i < n * 6; i += 32) { /* each message's twelve words are six doubles */
+			double x = __hiloint2double(words[2 * i + 1], words[2 * i]), y = EXPRESSION;
+			words[2 * i] = __double2loint(y);
+			words[2 * i + 1] = __double2hiint(y);
 		}
-		if (!barcopy_warp_reply(&q, value, size, 0))
+		__syncwarp();
+		for (i = 0; i < 3; i++)
+			data[i] = words[q.lane * 3 + i];
+		if (!barcopy_warp_put(&q, n, data, size, 0))
 			break;
 	}
 	barcopy_warp_end(&q);
@@ -128,6 +136,8 @@ def main():
             queue.send(values)
             answer = queue.receive()
             times.append(time.perf_counter_ns() - start)
+        queue.stop()
+        gpu.call("cuStreamSynchronize", gpu.stream)  # until the kernel has ended
         for x, y in zip(values, array.array("d", answer)):
             print(f"x = {x:g}: {expression} = {y:g}")
         print(f"a call from Python took {sorted(times)[len(times) // 2] / 1000:.1f} us (median of {len(times)})")

@@ -9,23 +9,21 @@
  *
  *     __global__ void serve(barcopy_queue_view_t view)    // <<<1, 32>>>
  *     {
- *             __shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
+ *             unsigned data[3], size, n; // twelve bytes of a message: four lanes have one
  *             barcopy_warp_t q;
- *             unsigned size;
  *
- *             barcopy_warp_begin(&q, view);
- *             while ((size = barcopy_warp_receive(&q, message, 0)) != 0) {
+ *             if (!barcopy_warp_begin(&q, view))
+ *                     return;
+ *             while ((n = barcopy_warp_take(&q, data, &size, 0)) != 0) {
  *                     ...
- *                     barcopy_warp_reply(&q, message, size, 0);
+ *                     if (!barcopy_warp_put(&q, n, data, size, 0))
+ *                             break;
  *             }
  *             barcopy_warp_end(&q);
  *     }
  *
  * A kernel may serve many queues, a warp each. Load other kernels before it is launched: with lazy
  * loading, CUDA's default, their first launch waits until it ends (barcopy_queue.h).
- *
- * A message buffer is in shared or global memory, aligned to 8 bytes, a multiple of 8 bytes long.
- * Messages of at most 48 bytes can stay in registers: barcopy_warp_take() and barcopy_warp_put().
  *
  * Any threads of any kernels use a port, without begin and end:
  *
@@ -49,8 +47,8 @@
 
 #include "barcopy_queue.h"
 
-/** A flag. Receive and take: this warp then sees what the CPU copied before its send. Reply and
- *  put: the CPU sees after its receive what this warp stored before. Costs a fence. */
+/** A flag. Take: this warp then sees what the CPU copied before its send. Put: the CPU sees after
+ *  its receive what this warp stored before. Costs a fence. */
 #define BARCOPY_WARP_ORDERED 1u
 
 #ifndef BARCOPY_WARP_FN /* tests without a GPU define these themselves */
@@ -82,7 +80,6 @@ BARCOPY_WARP_FN void barcopy_warp_store(int yes, unsigned long long addr, unsign
 }
 
 #define barcopy_warp_fence() asm volatile("fence.acq_rel.sys;" ::: "memory")
-#define barcopy_warp_fence_sc() asm volatile("fence.sc.sys;" ::: "memory")
 /* Between two looks of a thread that waits for the CPU or for other producers. */
 #define barcopy_warp_pause() asm volatile("nanosleep.u32 100;")
 
@@ -150,17 +147,13 @@ BARCOPY_WARP_FN unsigned barcopy_warp_lane(void)
 
 #define BARCOPY_WARP_ALL 0xffffffffu
 
-/** One warp's use of a queue, in registers. Only this header uses the fields. */
+/** One warp's use of a queue, in registers. Only this header uses the fields but for `lane`. */
 typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
-	unsigned long long rx, freed; /* request lines before the last look, and freed */
+	unsigned long long rx, freed; /* request lines that were taken, and freed */
 	unsigned long long tx;	      /* reply lines written */
 	unsigned room;		      /* reply lines that may be written at once */
-	unsigned at, have;	      /* lines [at, have) of the last look: complete, not taken */
-	unsigned long long word[2];   /* this lane's two words of the last look's eight lines */
-	unsigned ordered;	      /* the flags of the last look */
 	unsigned lane, line, shift;
-	unsigned long long begun; /* the number of this kernel; 0: it was refused */
 } barcopy_warp_t;
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -189,67 +182,10 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_at(const barcopy_warp_t *q, unsi
 /* Once in a quarter of the ring, writes the count of lines taken where the CPU polls it. */
 BARCOPY_WARP_FN void barcopy_warp_free(barcopy_warp_t *q)
 {
-	unsigned long long taken = q->rx + q->at;
-
-	if ((unsigned)(taken - q->freed) < q->view.lines / 4)
+	if ((unsigned)(q->rx - q->freed) < q->view.lines / 4)
 		return;
-	q->freed = taken;
-	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
-}
-
-/*
- * Loads the next eight lines, two words per lane, once all lines of the last look are taken. With
- * `wait`, repeats until the first line is complete. Returns 1 if it is complete and stops the
- * kernel. Otherwise q->have counts the complete lines, from the first on, up to the stop line; one
- * that is no message's counts as such, and so does any line for a kernel that was refused: a branch
- * for it would cost each look 45 ns (H200, 2026-11-23). A word that is used is the value that was
- * checked: it is not read again.
- */
-BARCOPY_WARP_FN int barcopy_warp_look(barcopy_warp_t *q, unsigned flags, int wait)
-{
-	unsigned long long at;
-	unsigned late, place, head;
-	int first;
-
-	q->rx += q->have;
-	q->at = 0;
-	barcopy_warp_free(q);
-	place = barcopy_warp_place(q, q->rx);
-	at = barcopy_warp_at(q, q->view.requests, place);
-	q->ordered = flags & BARCOPY_WARP_ORDERED;
-	do {
-		barcopy_warp_load(at, q->ordered, q->word);
-		late = (((unsigned)(q->word[0] >> 32) ^ place) |
-			((unsigned)(q->word[1] >> 32) ^ place)) &
-		       BARCOPY_QUEUE_LAP_MASK << 16;
-		first = __all_sync(BARCOPY_WARP_ALL, !late || q->line || !q->begun);
-	} while (wait && !first);
-	head = (unsigned)(q->word[0] >> 56);
-	late |= !q->begun || (head - 1 >= BARCOPY_QUEUE_LINE &&
-			      head != (BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE));
-	q->have = barcopy_warp_zeroes(__ballot_sync(BARCOPY_WARP_ALL, (int)late)) / 4;
-	return first && !q->have;
-}
-
-/* Before a reply: waits for room for n lines. Returns 0 if the kernel shall stop before. */
-BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
-{
-	unsigned long long v[2];
-
-	__syncwarp(BARCOPY_WARP_ALL);
-	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence();
-	if (q->room >= n)
-		return 1;
-	if (!q->begun)
-		return 0;
-	do {
-		barcopy_warp_free(q);
-		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
-		q->room = __shfl_sync(BARCOPY_WARP_ALL,
-				      (unsigned)(v[0] + q->view.lines - q->tx), 0);
-	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
-	return q->room >= n;
+	q->freed = q->rx;
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx, 0);
 }
 
 /* Stores 12 bytes of a message as two words, each with lap and header in `tag`. */
@@ -261,18 +197,6 @@ BARCOPY_WARP_FN void barcopy_warp_words(int yes, unsigned long long at, unsigned
 		(unsigned long long)(tag | data[2] >> 16) << 32 | data[2] << 16 | data[1] >> 16);
 }
 
-/* Writes this lane's two words of the next n lines, 1 to 8: 12 bytes, each with lap and header. */
-BARCOPY_WARP_FN void barcopy_warp_write(barcopy_warp_t *q, unsigned n, const unsigned *data,
-					unsigned head)
-{
-	unsigned place = barcopy_warp_place(q, q->tx);
-	unsigned tag = head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16);
-
-	barcopy_warp_words(q->line < n, barcopy_warp_at(q, q->view.replies, place), tag, data);
-	q->tx += n;
-	q->room -= n;
-}
-
 /* The 12 bytes of a message in this lane's words. */
 BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned *data)
 {
@@ -281,213 +205,101 @@ BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned 
 	data[2] = (unsigned)(word[1] >> 16);
 }
 
-/* ---- begin and end --------------------------------------------------------------------------- */
-
-/*
- * In lane 0: takes the queue unless it has ended, was made anew or has a kernel. The generation is
- * read before anything is written, as the memory may be another queue's, and once more when the
- * owner's word is set: barcopy_queue_destroy() clears the one and then reads the other.
- */
-BARCOPY_WARP_FN unsigned barcopy_warp_own(const barcopy_queue_view_t *view)
-{
-	unsigned long long owner = view->control + BARCOPY_QUEUE_OWNER_AT, v[2];
-	unsigned won;
-
-	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
-	if (v[0] != view->generation || view->generation >> 24 != BARCOPY_QUEUE_VERSION)
-		return 0;
-	won = barcopy_warp_claim(owner, 0, 1) == 0;
-	barcopy_warp_fence_sc();
-	barcopy_warp_store(!won, view->state + BARCOPY_QUEUE_REFUSED_AT, 1, 0);
-	barcopy_warp_load(view->control + BARCOPY_QUEUE_GENERATION_AT, 0, v);
-	barcopy_warp_store(won && v[0] != view->generation, owner, 0, 0);
-	return won && v[0] == view->generation;
-}
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 /**
- * The first call: starts, or continues where the last kernel on this queue ended, whose last store
- * it waits for. Returns 1; 0: the queue has ended, or another kernel is on it or returned without
- * barcopy_warp_end(). Then the other calls return as if the kernel were to stop, and do nothing.
+ * The first call: starts, or continues where the kernel before on this queue ended. Returns 1; 0:
+ * the library has another layout, and no other call may be made.
  */
 BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
-	unsigned long long saved = view.control + BARCOPY_QUEUE_SAVED_AT, count[2], kernels[2];
-	unsigned long long ended[2];
+	unsigned long long saved[2];
 
 	q->view = view;
 	q->lane = barcopy_warp_lane();
 	q->line = q->lane / 4;
 	q->shift = 16 - barcopy_warp_zeroes(view.lines);
-	q->at = q->have = q->ordered = q->room = 0;
-	q->word[0] = q->word[1] = q->rx = q->freed = q->tx = q->begun = 0;
-	if (!__any_sync(BARCOPY_WARP_ALL, q->lane == 0 && barcopy_warp_own(&view)))
+	q->room = 0;
+	if (view.version != BARCOPY_QUEUE_VERSION)
 		return 0;
-	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_load(saved, 0, count);
-	barcopy_warp_load(saved + 16, 0, kernels);
-	/* The kernel before stores ENDED behind its release of the queue, and nothing orders stores of
-	 * two kernels: until both words of it have arrived, they could hide this kernel's. */
-	do
-		barcopy_warp_load(view.state + BARCOPY_QUEUE_ENDED_AT, 0, ended);
-	while (__any_sync(BARCOPY_WARP_ALL, ended[0] != kernels[0] || ended[1] != kernels[0]));
-	q->rx = q->freed = count[0];
-	q->tx = count[1];
-	q->begun = kernels[0] + 1;
-	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_store(q->lane == 0, saved + 16, q->begun, 0);
-	barcopy_warp_store(q->lane == 0, view.state + BARCOPY_QUEUE_BEGUN_AT, q->begun, 0);
-	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_fence(); /* in each lane: no reply is seen before the count */
+	barcopy_warp_load(view.control + BARCOPY_QUEUE_SAVED_AT, 0, saved);
+	q->rx = q->freed = saved[0];
+	q->tx = saved[1];
 	return 1;
 }
 
-/** The last call: from now on the CPU may free the queue, and another kernel may begin. */
-BARCOPY_WARP_FN void barcopy_warp_end(barcopy_warp_t *q)
+/** The last call: another kernel may begin behind this one's end. */
+BARCOPY_WARP_FN void barcopy_warp_end(const barcopy_warp_t *q)
 {
-	unsigned long long taken = q->rx + q->at;
-
-	if (!q->begun)
-		return;
-	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_SAVED_AT, taken, q->tx);
-	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, taken, 0);
-	barcopy_warp_fence();
-	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_OWNER_AT, 0, 0);
-	barcopy_warp_fence();
-	__syncwarp(BARCOPY_WARP_ALL);
-	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_ENDED_AT, q->begun,
-			   q->begun);
-}
-
-/* ---- messages of any size, through a buffer -------------------------------------------------- */
-
-/* Takes the next message; without `wait`, only if it has arrived. Size, 0 (none), -1 (stopped). */
-BARCOPY_WARP_FN int barcopy_warp_next(barcopy_warp_t *q, void *buffer, unsigned flags, int wait)
-{
-	unsigned *to = (unsigned *)buffer + q->lane % 4 * 3, data[3], size = 0, first, end, head, i;
-	int left;
-
-	do {
-		/* The rest of a message was sent together with its first part. */
-		if (q->at == q->have && barcopy_warp_look(q, flags, wait || size))
-			return -1;
-		if (!q->have)
-			return 0;
-		__syncwarp(BARCOPY_WARP_ALL); /* all lanes have read the previous message */
-		head = (unsigned)(q->word[0] >> 56);
-		first = q->at;
-		end = __ballot_sync(BARCOPY_WARP_ALL,
-				    !(head & BARCOPY_QUEUE_HEAD_MORE) && q->line >= first);
-		end = barcopy_warp_zeroes(end) / 4 + 1;
-		q->at = end < q->have ? end : q->have;
-		barcopy_warp_data(q->word, data);
-		head &= BARCOPY_QUEUE_HEAD_SIZE;
-		if (size + (q->at - first) * BARCOPY_QUEUE_LINE > BARCOPY_QUEUE_MESSAGE_MAX)
-			return -1;
-		left = q->line >= first && q->line < q->at ? (int)(head - q->lane % 4 * 12) : 0;
-		for (i = 0; i < 3; i++)
-			if (left > (int)i * 4)
-				to[size / 4 + (q->line - first) * 12 + i] = data[i];
-		size += (q->at - 1 - first) * BARCOPY_QUEUE_LINE +
-			__shfl_sync(BARCOPY_WARP_ALL, head, (int)(q->at * 4 - 1));
-	} while (end > q->have);
-	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
-		barcopy_warp_fence();
-	__syncwarp(BARCOPY_WARP_ALL);
-	return (int)size;
+	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_SAVED_AT, q->rx, q->tx);
+	barcopy_warp_store(q->lane == 0, q->view.state + BARCOPY_QUEUE_FREED_AT, q->rx, 0);
 }
 
 /**
- * Takes the next message if one has arrived. Returns its size in bytes; 0: none yet; -1: the kernel
- * shall stop. The buffer must hold the CPU's largest message, rounded up to 8 bytes.
- */
-BARCOPY_WARP_FN int barcopy_warp_try_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
-{
-	return barcopy_warp_next(q, buffer, flags, 0);
-}
-
-/** Waits for the next message. Returns its size; 0: the kernel shall stop. See try_receive. */
-BARCOPY_WARP_FN unsigned barcopy_warp_receive(barcopy_warp_t *q, void *buffer, unsigned flags)
-{
-	int size = barcopy_warp_next(q, buffer, flags, 1);
-
-	return size < 0 ? 0 : (unsigned)size;
-}
-
-/* Writes the message's lines from `first` on, at most 8. */
-BARCOPY_WARP_FN void barcopy_warp_write_from(barcopy_warp_t *q, const void *buffer, unsigned size,
-					     unsigned first)
-{
-	unsigned line = first + q->line, at = line * 12 + q->lane % 4 * 3, data[3], i;
-	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE;
-
-	for (i = 0; i < 3; i++)
-		data[i] = at + i < (size + 3) / 4 ? ((const unsigned *)buffer)[at + i] : 0;
-	barcopy_warp_write(q, lines - first < 8 ? lines - first : 8, data,
-			   line + 1 < lines ? BARCOPY_QUEUE_LINE | BARCOPY_QUEUE_HEAD_MORE
-					    : size - line * BARCOPY_QUEUE_LINE);
-}
-
-/**
- * Sends `size` bytes (1 to BARCOPY_QUEUE_MESSAGE_MAX) to the CPU; waits while the ring of replies
- * is full. Returns 1; 0: the ring is full and the kernel shall stop, or the size is another one.
- */
-BARCOPY_WARP_FN int barcopy_warp_reply(barcopy_warp_t *q, const void *buffer, unsigned size,
-				       unsigned flags)
-{
-	unsigned lines = (size + BARCOPY_QUEUE_LINE - 1) / BARCOPY_QUEUE_LINE;
-
-	if (size - 1 >= BARCOPY_QUEUE_MESSAGE_MAX || !barcopy_warp_make_room(q, lines, flags))
-		return 0;
-	barcopy_warp_write_from(q, buffer, size, 0);
-	if (lines > 8)
-		barcopy_warp_write_from(q, buffer, size, 8);
-	__syncwarp(BARCOPY_WARP_ALL);
-	return 1;
-}
-
-/* ---- messages of at most 48 bytes, in registers ---------------------------------------------- */
-
-/**
- * Waits for messages of one line each, takes up to eight and returns how many; 0: the kernel shall
- * stop. Lanes 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3)
- * on, *size its size in bytes. Only for queues on which the CPU sends no message of more than a
- * line.
+ * Waits for messages, takes up to eight and returns how many; 0: the kernel shall stop. Lanes 4 i
+ * to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3) on, *size its
+ * size in bytes. A word that is used is the value that was checked: it is not read again.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size,
 					   unsigned flags)
 {
-	unsigned at, i;
+	unsigned long long at, word[2];
+	unsigned late, place, n;
 
-	if (q->at == q->have && barcopy_warp_look(q, flags, 1))
-		return 0;
-	barcopy_warp_data(q->word, data);
-	*size = (unsigned)(q->word[0] >> 56) & BARCOPY_QUEUE_HEAD_SIZE;
-	at = q->at;
-	if (at) { /* barcopy_warp_receive() has taken the first of these lines */
-		for (i = 0; i < 3; i++)
-			data[i] = __shfl_sync(BARCOPY_WARP_ALL, data[i],
-					      (int)((q->lane + 4 * at) & 31));
-		*size = __shfl_sync(BARCOPY_WARP_ALL, *size, (int)((q->lane + 4 * at) & 31));
-	}
-	q->at = q->have;
-	if (flags & BARCOPY_WARP_ORDERED && !q->ordered)
-		barcopy_warp_fence();
+	barcopy_warp_free(q);
+	place = barcopy_warp_place(q, q->rx);
+	at = barcopy_warp_at(q, q->view.requests, place);
+	do {
+		barcopy_warp_load(at, flags & BARCOPY_WARP_ORDERED, word);
+		late = (((unsigned)(word[0] >> 32) ^ place) | ((unsigned)(word[1] >> 32) ^ place)) &
+		       BARCOPY_QUEUE_LAP_MASK << 16;
+	} while (!__all_sync(BARCOPY_WARP_ALL, !late || q->line));
+	*size = (unsigned)(word[0] >> 56);
+	late |= *size - 1 >= BARCOPY_QUEUE_LINE; /* a stop */
+	n = barcopy_warp_zeroes(__ballot_sync(BARCOPY_WARP_ALL, (int)late)) / 4;
+	barcopy_warp_data(word, data);
+	q->rx += n;
 	__syncwarp(BARCOPY_WARP_ALL); /* other lanes load these places next, and what was ordered */
-	return q->have - at;
+	return n;
+}
+
+/* Before a put: waits for room for n lines. Returns 0 if the CPU has aborted before. */
+BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
+{
+	unsigned long long v[2];
+
+	__syncwarp(BARCOPY_WARP_ALL);
+	if (flags & BARCOPY_WARP_ORDERED)
+		barcopy_warp_fence();
+	if (q->room >= n)
+		return 1;
+	do {
+		barcopy_warp_free(q);
+		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
+		q->room = __shfl_sync(BARCOPY_WARP_ALL,
+				      (unsigned)(v[0] + q->view.lines - q->tx), 0);
+	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
+	return q->room >= n;
 }
 
 /**
- * Sends `n` such messages, at most 8, from the same lanes. Returns what barcopy_warp_reply() does.
- * A size that is not 1 to 48 reaches the CPU as EBADMSG: a refusal would cost each batch 30 ns.
+ * Sends `n` messages, at most 8, from the lanes that take would give them; waits while the ring of
+ * replies is full. Returns 1; 0: it is full, and the CPU has aborted. A size that is not 1 to 48
+ * reaches the CPU as EBADMSG: a refusal would cost each batch 30 ns.
  */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
 				     unsigned size, unsigned flags)
 {
+	unsigned place = barcopy_warp_place(q, q->tx);
+
 	n = n < 8 ? n : 8;
 	if (!barcopy_warp_make_room(q, n, flags))
 		return 0;
-	barcopy_warp_write(q, n, data, size - 1 < BARCOPY_QUEUE_LINE ? size : 0);
+	size = size - 1 < BARCOPY_QUEUE_LINE ? size : 0;
+	barcopy_warp_words(q->line < n, barcopy_warp_at(q, q->view.replies, place),
+			   size << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
+	q->tx += n;
+	q->room -= n;
 	return 1;
 }
 

@@ -30,11 +30,11 @@ struct run {
 	struct pplat *p;
 	struct json *j;
 	CUmodule module;
-	CUfunction echo, lines, slots;
+	CUfunction lines, slots;
 	CUstream stream[QUEUES];
 	barcopy_queue_t queue[QUEUES];
 	uint64_t *sample;
-	uint8_t message[BARCOPY_QUEUE_MESSAGE_MAX], answer[BARCOPY_QUEUE_MESSAGE_MAX];
+	uint8_t message[BARCOPY_QUEUE_LINE], answer[BARCOPY_QUEUE_LINE];
 };
 
 static void launch(CUfunction kernel, CUstream stream, void **params)
@@ -67,54 +67,55 @@ static void report_figure(const struct run *r, const char *name, const char *key
 		printf("%-56s %9.2f\n", name, value);
 }
 
-/* The answer that the kernels give to a message: each word of `width` bytes plus 1. */
-static void add_one(uint8_t *message, size_t size, size_t width)
+/* The answer that the kernel gives to a message: each 4-byte word plus 1. */
+static void add_one(uint8_t *message, size_t size)
 {
-	for (size_t at = 0, word; at + width <= size; at += width) {
-		word = 0;
-		memcpy(&word, message + at, width);
+	for (size_t at = 0; at < size; at += 4) {
+		uint32_t word;
+
+		memcpy(&word, message + at, 4);
 		word++;
-		memcpy(message + at, &word, width);
+		memcpy(message + at, &word, 4);
 	}
 }
 
-static void start_queue(struct run *r, int i, CUfunction kernel)
+static void start_queue(struct run *r, int i)
 {
-	unsigned long long count = UINT64_MAX;
 	barcopy_queue_view_t view;
-	void *params[] = { &view, &count }; /* the kernel for lines takes the first only */
+	void *params[] = { &view };
 
 	lib_must(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
 		 "barcopy_queue_create");
 	lib_must(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
-	launch(kernel, r->stream[i], params);
+	launch(r->lines, r->stream[i], params);
 }
 
 static void stop_queues(struct run *r, int n)
 {
 	for (int i = 0; i < n; i++)
 		lib_must(barcopy_queue_stop(r->queue[i], 0), "barcopy_queue_stop");
-	for (int i = 0; i < n; i++)
-		lib_must(barcopy_queue_destroy(r->queue[i], pplat_timeout_ns(r->p)),
-			 "barcopy_queue_destroy");
+	for (int i = 0; i < n; i++) {
+		cuda_must(cu.StreamSynchronize(r->stream[i]), "cuStreamSynchronize");
+		lib_must(barcopy_queue_destroy(r->queue[i]), "barcopy_queue_destroy");
+	}
 }
 
-static void queue_round_trips(struct run *r, const char *name, CUfunction kernel, size_t size)
+static void queue_round_trips(struct run *r, const char *name, size_t size)
 {
 	uint64_t timeout_ns = pplat_timeout_ns(r->p), t0, t1;
 
-	start_queue(r, 0, kernel);
+	start_queue(r, 0);
 	for (long i = -WARM_UP; i < r->p->rounds; i++) {
 		copytest_random(r->message, size, (uint64_t)i);
 		t0 = timing_ticks();
 		lib_must(barcopy_queue_send(r->queue[0], r->message, size, 0, timeout_ns),
 			 "barcopy_queue_send");
-		lib_must(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, 0, timeout_ns),
+		lib_must(barcopy_queue_receive(r->queue[0], r->answer, size, NULL, timeout_ns),
 			 "barcopy_queue_receive");
 		t1 = timing_ticks();
 		if (i >= 0)
 			r->sample[i] = t1 - t0;
-		add_one(r->message, size, kernel == r->echo ? 8 : 4);
+		add_one(r->message, size);
 		if (copytest_compare("answer", 0, r->message, r->answer, size))
 			tool_fail("a queue's answer is wrong");
 	}
@@ -129,7 +130,7 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 	uint64_t left = total * (uint64_t)n, start, last;
 
 	for (int i = 0; i < n; i++)
-		start_queue(r, i, r->lines);
+		start_queue(r, i);
 	start = last = clock_raw_ns();
 	for (int i = 0; left; i = (i + 1) % n) {
 		uint64_t m[BARCOPY_QUEUE_LINE / 8] = { 0 }, got[BARCOPY_QUEUE_LINE / 8], before = left;
@@ -137,10 +138,10 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 		for (; sent[i] < total; sent[i]++) {
 			m[0] = sent[i];
 			m[5] = sent[i] << 32;
-			if (barcopy_queue_try_send(r->queue[i], m, sizeof(m), 0))
+			if (barcopy_queue_send(r->queue[i], m, sizeof(m), 0, 0))
 				break;
 		}
-		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0, 0)) {
+		while (!barcopy_queue_receive(r->queue[i], got, sizeof(got), NULL, 0)) {
 			/* the kernel adds 1 to each 4 bytes; these are the first and the last */
 			if ((uint32_t)got[0] != (uint32_t)++received[i] ||
 			    got[5] >> 32 != (uint32_t)received[i])
@@ -198,17 +199,17 @@ static void queue_send_cost(struct run *r)
 {
 	struct stats st;
 
-	start_queue(r, 0, r->lines);
+	start_queue(r, 0);
 	for (long i = 0; i < r->p->rounds; i++) {
 		uint64_t t0 = timing_ticks();
 
 		for (int k = 0; k < BURST; k++)
-			lib_must(barcopy_queue_try_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE, 0),
-				 "barcopy_queue_try_send");
+			lib_must(barcopy_queue_send(r->queue[0], r->message, BARCOPY_QUEUE_LINE, 0, 0),
+				 "barcopy_queue_send");
 		r->sample[i] = timing_ticks() - t0;
 		for (int k = 0; k < BURST; k++)
 			lib_must(barcopy_queue_receive(r->queue[0], r->answer, BARCOPY_QUEUE_LINE, NULL,
-						       0, pplat_timeout_ns(r->p)),
+						       pplat_timeout_ns(r->p)),
 				 "barcopy_queue_receive");
 	}
 	stop_queues(r, 1);
@@ -294,7 +295,6 @@ void pplat_queue(struct pplat *p, struct json *j)
 	struct run r = { .p = p, .j = j };
 
 	cuda_must(cu.ModuleLoadData(&r.module, queue_ptx), "cuModuleLoadData of the queue's kernels");
-	cuda_must(cu.ModuleGetFunction(&r.echo, r.module, "gdrcopy_queue_echo"), "cuModuleGetFunction");
 	cuda_must(cu.ModuleGetFunction(&r.lines, r.module, "gdrcopy_queue_lines"), "cuModuleGetFunction");
 	cuda_must(cu.ModuleGetFunction(&r.slots, r.module, "gdrcopy_queue_slots"), "cuModuleGetFunction");
 	for (int i = 0; i < QUEUES; i++)
@@ -304,9 +304,8 @@ void pplat_queue(struct pplat *p, struct json *j)
 		json_array(j, "round_trips");
 	else
 		printf("\n%-50s %5s %9s %9s\n", "round trip", "bytes", "P50 us", "P99 us");
-	queue_round_trips(&r, "queue, message in registers", r.lines, 48);
-	queue_round_trips(&r, "queue, message in a buffer", r.echo, 48);
-	queue_round_trips(&r, "queue, message in a buffer", r.echo, 240);
+	queue_round_trips(&r, "queue", 8);
+	queue_round_trips(&r, "queue", 48);
 	alternative(&r, "words in host memory, which the kernel polls", SLOTS, 8, false);
 	alternative(&r, "words in host memory, which the kernel polls", SLOTS, 40, false);
 	alternative(&r, "launch a kernel, poll its answer", LAUNCH, 8, false);

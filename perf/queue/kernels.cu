@@ -15,72 +15,72 @@
 
 #define DATA_MASK ((1ull << BARCOPY_QUEUE_DATA_BITS) - 1)
 
-/*
- * Answers each message by its 8-byte words plus 1; ends when the CPU stops it, or after `count`
- * messages. With `bulk`, 2 * `words` words of 8 bytes, each message is a number: the warp counts
- * the words of the first half that differ from the number, stores the number into the second half,
- * and the second word of the answer is that count.
- */
-BARCOPY_WARP_FN void serve(barcopy_queue_view_t view, unsigned long long count, unsigned flags,
-			   volatile unsigned long long *bulk, unsigned words)
+/* Answers messages, up to eight at a time, by their 4-byte words plus 1. Returns how many; 0: a stop. */
+BARCOPY_WARP_FN unsigned answer(barcopy_warp_t *q)
 {
-	__shared__ unsigned long long message[BARCOPY_QUEUE_MESSAGE_MAX / 8];
-	unsigned long long number;
-	unsigned size, i, wrong;
+	unsigned data[3], size, n = barcopy_warp_take(q, data, &size, 0);
+
+	data[0]++;
+	data[1]++;
+	data[2]++;
+	return n && barcopy_warp_put(q, n, data, size, 0) ? n : 0;
+}
+
+KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
+{
 	barcopy_warp_t q;
 
-	barcopy_warp_begin(&q, view);
-	for (; count; count--) {
-		size = barcopy_warp_receive(&q, message, flags);
-		if (!size)
-			break;
-		if (words) {
-			number = message[0];
-			wrong = 0;
-			ROLLED
-			for (i = q.lane; i < words; i += 32) {
-				wrong += bulk[i] != number;
-				bulk[words + i] = number;
-			}
-			ROLLED
-			for (i = 16; i; i /= 2)
-				wrong += __shfl_sync(BARCOPY_WARP_ALL, wrong, (int)(q.lane ^ i));
-			if (q.lane == 1)
-				message[1] = wrong - 1ull;
-			size = 16;
-		}
-		for (i = 0; i < 64; i += 32)
-			if (q.lane + i < (size + 7) / 8)
-				message[q.lane + i]++;
-		if (!barcopy_warp_reply(&q, message, size, flags))
-			break;
-	}
+	if (!barcopy_warp_begin(&q, view))
+		return;
+	while (answer(&q))
+		;
 	barcopy_warp_end(&q);
 }
 
+/* The same, until `count` messages or up to seven more were answered. */
 KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count)
 {
-	serve(view, count, 0, 0, 0);
+	unsigned long long left = count;
+	barcopy_warp_t q;
+	unsigned n = 1;
+
+	if (!barcopy_warp_begin(&q, view))
+		return;
+	for (; left && n; left -= n < left ? n : left)
+		n = answer(&q);
+	barcopy_warp_end(&q);
 }
 
-/* The same, ordered; without bulk data if `words` is 0. */
+/*
+ * Each message is a number of 8 bytes, one at a time. `bulk` has 2 * `words` words of 8 bytes: the
+ * warp counts the words of the first half that differ from the number, and stores the number into
+ * the second half. The answer is the number plus 1, and that count.
+ */
 KERNEL gdrcopy_queue_bulk(barcopy_queue_view_t view, volatile unsigned long long *bulk, unsigned words)
 {
-	serve(view, ~0ull, BARCOPY_WARP_ORDERED, bulk, words);
-}
-
-/* For messages of one line, in registers, up to eight at a time: 4-byte words plus 1. */
-KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
-{
-	unsigned data[3], n, size;
+	unsigned data[3], size, i, wrong;
+	unsigned long long number;
 	barcopy_warp_t q;
 
-	barcopy_warp_begin(&q, view);
-	while ((n = barcopy_warp_take(&q, data, &size, 0)) != 0) {
-		data[0]++;
-		data[1]++;
-		data[2]++;
-		if (!barcopy_warp_put(&q, n, data, size, 0))
+	if (!barcopy_warp_begin(&q, view))
+		return;
+	while (barcopy_warp_take(&q, data, &size, BARCOPY_WARP_ORDERED)) {
+		number = (unsigned long long)__shfl_sync(BARCOPY_WARP_ALL, data[1], 0) << 32;
+		number |= __shfl_sync(BARCOPY_WARP_ALL, data[0], 0);
+		wrong = 0;
+		ROLLED
+		for (i = q.lane; i < words; i += 32) {
+			wrong += bulk[i] != number;
+			bulk[words + i] = number;
+		}
+		ROLLED
+		for (i = 16; i; i /= 2)
+			wrong += __shfl_sync(BARCOPY_WARP_ALL, wrong, (int)(q.lane ^ i));
+		number++;
+		data[0] = q.lane ? 0 : (unsigned)number;
+		data[1] = (unsigned)(number >> 32);
+		data[2] = wrong; /* bytes 8 to 11; those of lane 1 are the next */
+		if (!barcopy_warp_put(&q, 1, data, 16, BARCOPY_WARP_ORDERED))
 			break;
 	}
 	barcopy_warp_end(&q);

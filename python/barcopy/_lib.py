@@ -21,9 +21,8 @@ MEM_CACHED = 1
 MEM_SHAREABLE = 4
 COPY_ORDERED, COPY_NO_FENCE = 1, 2
 ENGINE_AUTO = c_size_t(-1).value
-QUEUE_ORDERED, QUEUE_UNTIL_END, QUEUE_ABORT = 1, 2, 4
+QUEUE_ORDERED, QUEUE_ABORT = 1, 2
 PORT_MANUAL, PORT_ABORT = 1, 2
-QUEUE_PHASES = "never begun", "running", "stopped", "ended", "dead"
 COMPARISONS = {"==": 1, "!=": 2, "<": 3, "<=": 4, ">": 5, ">=": 6}
 BACKENDS = {1: "gdrdrv", 2: "dmabuf", 3: "rm", 4: "host"}
 MAPPING_TYPES = {0: "none", 1: "write-combining", 2: "caching", 3: "device"}
@@ -85,9 +84,7 @@ RawStats = _sized("barcopy_stats_t", "flags pins unpins maps unmaps revoked engi
 QueueOptions = _struct("barcopy_queue_options_t", ("struct_size", c_size_t), ("lines", c_uint32),
                        ("flags", c_uint32))
 QueueView = _struct("barcopy_queue_view_t", *((name, c_uint64) for name in "requests replies control state".split()),
-                    ("lines", c_uint32), ("generation", c_uint32))
-QueueState = _struct("barcopy_queue_state_t", ("struct_size", c_size_t), ("phase", c_uint32),
-                     ("refused", c_uint32), ("begun", c_uint64))
+                    ("lines", c_uint32), ("version", c_uint32))
 PortOptions = _struct("barcopy_port_options_t", ("struct_size", c_size_t), ("lines", c_uint32), ("flags", c_uint32),
                       *((name, c_uint64) for name in "spin_ns yield_ns sleep_ns".split()))
 PortView = _struct("barcopy_port_view_t", *((name, c_uint64) for name in "ring control generation".split()),
@@ -153,12 +150,10 @@ _PROTOTYPES = {
     "barcopy_port_destroy": (c_int, c_void_p),
     "barcopy_queue_create": (c_int, c_void_p, c_int, _P(QueueOptions), _PV),
     "barcopy_queue_get_view": (c_int, c_void_p, _P(QueueView)),
-    "barcopy_queue_get_state": (c_int, c_void_p, _P(QueueState)),
     "barcopy_queue_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32, c_uint64),
-    "barcopy_queue_try_send": (c_int, c_void_p, c_void_p, c_size_t, c_uint32),
-    "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint32, c_uint64),
+    "barcopy_queue_receive": (c_int, c_void_p, c_void_p, c_size_t, _P(c_size_t), c_uint64),
     "barcopy_queue_stop": (c_int, c_void_p, c_uint32),
-    "barcopy_queue_destroy": (c_int, c_void_p, c_uint64),
+    "barcopy_queue_destroy": (c_int, c_void_p),
 }
 
 _lock = threading.Lock()

@@ -54,7 +54,7 @@ class Context(Closable):
     def close(self):
         """Closes it and all objects made from it: now, or at the end of their last use."""
         first = None
-        # Queues first: to free memory waits for every kernel, and theirs only end when told to.
+        # Queues first: their kernels, if any runs, end when told to.
         for child in sorted(self._living(), key=lambda child: not isinstance(child, Queue)):
             try:
                 child.close()
@@ -152,15 +152,14 @@ class Context(Closable):
 
     def queue(self, device=0, lines=0):
         """
-        A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256. A line has
-        48 bytes of a message.
+        A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256.
         """
         device = fitting(c_int, device, "device")
         options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"))
         queue = c_void_p()
         with Use(self._life):
             check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))
-            with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value, 0))):
+            with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value))):
                 return Queue(self, queue.value, (self._life,))
 
     def port(self, device=0, lines=0, manual=False, spin=0.0, yielding=0.0, sleep=0.0):

@@ -38,68 +38,25 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view)
 	return gdri_out(rc);
 }
 
-int barcopy_queue_get_state(barcopy_queue_t queue, barcopy_queue_state_t *state)
-{
-	const struct gdri_queue *q = gdri_queue_find(queue);
-	barcopy_queue_state_t now = { 0 };
-
-	if (!q || !state)
-		return gdri_out(q ? gdri_null("state") : gdri_queue_refuse(queue));
-	now.refused = gdri_load64(q->state + BARCOPY_QUEUE_REFUSED_AT) != 0;
-	now.begun = gdri_queue_begun(q);
-	now.phase = q->dead			? BARCOPY_QUEUE_DEAD
-		    : !now.begun		? BARCOPY_QUEUE_NEVER_BEGUN
-		    : !gdri_queue_has_kernel(q) ? BARCOPY_QUEUE_ENDED
-		    : gdri_queue_is_stopped(q)	? BARCOPY_QUEUE_STOPPED
-						: BARCOPY_QUEUE_RUNNING;
-	return gdri_out(gdri_struct_out(&now, sizeof(now), FIRST_QUEUE_STATE, state));
-}
-
-static inline __attribute__((always_inline)) int send_as(barcopy_queue_t queue, const void *message,
-							 size_t size, uint32_t flags,
-							 uint64_t timeout_ns, int err)
-{
-	struct gdri_queue *q = gdri_queue_find(queue);
-
-	if (__builtin_expect(!q || !message, 0))
-		return q ? gdri_null("message") : gdri_queue_refuse(queue);
-	return gdri_check_flags(flags, BARCOPY_QUEUE_ORDERED | BARCOPY_QUEUE_UNTIL_END, "a send")
-		       ?: gdri_queue_send(q, message, size, flags, timeout_ns, err);
-}
-
 int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags,
 		       uint64_t timeout_ns)
-{
-	return gdri_out(send_as(queue, message, size, flags, timeout_ns, ETIMEDOUT));
-}
-
-int barcopy_queue_try_send(barcopy_queue_t queue, const void *message, size_t size, uint32_t flags)
-{
-	return gdri_out(send_as(queue, message, size, flags, 0, EAGAIN));
-}
-
-int barcopy_queue_send_batch(barcopy_queue_t queue, const void *messages, size_t size,
-			     uint32_t count, uint32_t flags, uint64_t timeout_ns)
-{
-	struct gdri_queue *q = gdri_queue_find(queue);
-
-	if (!q || !messages)
-		return gdri_out(q ? gdri_null("messages") : gdri_queue_refuse(queue));
-	return gdri_out(
-		gdri_check_flags(flags, BARCOPY_QUEUE_ORDERED | BARCOPY_QUEUE_UNTIL_END, "a send")
-			?: gdri_queue_send_batch(q, messages, size, count, flags, timeout_ns));
-}
-
-int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
-			  uint32_t flags, uint64_t timeout_ns)
 {
 	struct gdri_queue *q = gdri_queue_find(queue);
 
 	if (__builtin_expect(!q || !message, 0))
 		return gdri_out(q ? gdri_null("message") : gdri_queue_refuse(queue));
-	return gdri_out(
-		gdri_check_flags(flags, BARCOPY_QUEUE_UNTIL_END, "a receive")
-			?: gdri_queue_receive(q, message, capacity, size, flags, timeout_ns));
+	return gdri_out(gdri_check_flags(flags, BARCOPY_QUEUE_ORDERED, "a send")
+				?: gdri_queue_send(q, message, size, flags, timeout_ns));
+}
+
+int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
+			  uint64_t timeout_ns)
+{
+	struct gdri_queue *q = gdri_queue_find(queue);
+
+	if (__builtin_expect(!q || !message, 0))
+		return gdri_out(q ? gdri_null("message") : gdri_queue_refuse(queue));
+	return gdri_out(gdri_queue_receive(q, message, capacity, size, timeout_ns));
 }
 
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)
@@ -113,16 +70,18 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)
 	return gdri_out(rc);
 }
 
-int barcopy_queue_destroy(barcopy_queue_t queue, uint64_t timeout_ns)
+int barcopy_queue_destroy(barcopy_queue_t queue)
 {
 	struct gdri_queue *q = gdri_queue_find(queue);
 	struct gdri_ctx *ctx;
 	int rc = q ? gdri_ctx_get(atomic_load_explicit(&q->g, memory_order_acquire), &ctx)
 		   : gdri_queue_refuse(queue);
 
-	if (!rc)
-		rc = gdri_ctx_put(ctx, gdri_slot_is(&q->slot, (uintptr_t)queue)
-					       ? gdri_queue_destroy(q, timeout_ns)
-					       : gdri_queue_refuse(queue));
-	return gdri_out(rc);
+	if (rc)
+		return gdri_out(rc);
+	if (gdri_slot_is(&q->slot, (uintptr_t)queue))
+		gdri_queue_destroy(q);
+	else
+		rc = gdri_queue_refuse(queue);
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }

@@ -18,9 +18,6 @@
 /* Polls between two readings of the clock; lines retired before kernels are told in any case. */
 enum { PORT_LOOKS = 16, QUANTUM = 32 };
 
-/* The least time between two questions to CUDA, which take a few microseconds each. */
-#define PORT_ASK_NS UINT64_C(100000000)
-
 #define REPLY_MASK ((UINT64_C(1) << BARCOPY_PORT_REPLY_BITS) - 1)
 
 GDRI_SLOTS(, gdri_ports);
@@ -52,7 +49,6 @@ static void advance(struct gdri_port *p)
 /* Reads line i. Returns its header; -1: a word of it has not arrived. */
 static inline int read_line(const struct gdri_port *p, uint64_t i, barcopy_port_message_t *to)
 {
-	const uint64_t mask = (UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1;
 	const uint64_t lap_bits = (uint64_t)BARCOPY_QUEUE_LAP_MASK << BARCOPY_QUEUE_DATA_BITS;
 	const char *from = p->ring + (i & (p->lines - 1)) * GDRI_LINE;
 	uint64_t w[8], lap = ((i >> p->shift) + 1) << BARCOPY_QUEUE_DATA_BITS & lap_bits;
@@ -72,18 +68,11 @@ static inline int read_line(const struct gdri_port *p, uint64_t i, barcopy_port_
 		return -1;
 	head = (unsigned int)(w[0] >> 56);
 	to->post = i + 1;
-	to->size = head & (BARCOPY_QUEUE_HEAD_SIZE | BARCOPY_QUEUE_HEAD_MORE);
+	to->size = head & BARCOPY_QUEUE_HEAD_SIZE;
 	if (to->size > BARCOPY_QUEUE_LINE)
 		to->size = 0;
 	to->call = head & BARCOPY_PORT_HEAD_CALL ? (uint32_t)w[0] : 0;
-	GDRI_UNROLL
-	for (unsigned int k = 0; k < 2; k++) {
-		const uint64_t *f = w + 4 * k;
-
-		to->data[3 * k] = (f[0] & mask) | f[1] << 48;
-		to->data[3 * k + 1] = (f[1] & mask) >> 16 | f[2] << 32;
-		to->data[3 * k + 2] = (f[2] & mask) >> 32 | f[3] << 16;
-	}
+	gdri_queue_join(to->data, w);
 	return (int)head;
 }
 
@@ -110,7 +99,7 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 	if (++p->looks % PORT_LOOKS)
 		return timeout_ns ? 0 : -ETIMEDOUT;
 	now = gdri_now_ns();
-	if (now - p->asked >= PORT_ASK_NS) { /* also where a caller only looks, time and again */
+	if (now - p->asked >= GDRI_ASK_NS) { /* also where a caller only looks, time and again */
 		p->asked = now;
 		if (!gdri_cuda_context_works(p->pages->context))
 			return -EPIPE;
@@ -129,7 +118,7 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 	}
 	left = timeout_ns - (now - *start);
 	left = left < p->sleep_ns ? left : p->sleep_ns;
-	left = left < PORT_ASK_NS ? left : PORT_ASK_NS; /* nothing else shows the end, or CUDA's */
+	left = left < GDRI_ASK_NS ? left : GDRI_ASK_NS; /* nothing else shows the end, or CUDA's */
 	pause.tv_sec = (time_t)(left / 1000000000);
 	pause.tv_nsec = (long)(left % 1000000000);
 	nanosleep(&pause, NULL);

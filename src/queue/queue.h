@@ -24,19 +24,13 @@ struct gdri_ctx;
 
 enum {
 	GDRI_QUEUE_WORDS = 8, /* per line */
-	GDRI_QUEUE_LINES_MAX = BARCOPY_QUEUE_MESSAGE_MAX / BARCOPY_QUEUE_LINE,
-	/* The largest message, the stop line and lines not yet credited fit. */
-	GDRI_QUEUE_RING_MIN = 16,
+	GDRI_QUEUE_RING_MIN = 16, /* a take's eight lines, the stop line and a quarter fit */
 	GDRI_QUEUE_RING_MAX = 65536,
 	GDRI_QUEUE_RING = 256
 };
 
-/* Builds with a sanitizer detect two threads in the same call on one queue. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(GDRI_TSAN)
-#define GDRI_QUEUE_CHECK 1
-#else
-#define GDRI_QUEUE_CHECK 0
-#endif
+/* The least time between two questions to CUDA, which take a few microseconds each. */
+#define GDRI_ASK_NS UINT64_C(100000000)
 
 struct gdri_queue {
 	struct gdri_slot slot;
@@ -54,18 +48,12 @@ struct gdri_queue {
 	_Alignas(64) uint64_t sent; /* lines written */
 	uint64_t freed; /* of those, lines that the kernel has taken, as last read */
 	uint64_t send_asked; /* when a wait last asked CUDA, in ns */
-	_Atomic bool stopped; /* the receiver reads it too */
-	_Atomic bool aborted;
-	_Atomic bool sending;
-	bool push; /* a fence sends the lines; false with `direct`, and within a batch */
+	bool stopped;
 
 	/* Used by the receiver alone. */
 	_Alignas(64) uint64_t received; /* lines read */
 	uint64_t credited; /* of those, lines whose reading was reported to the kernel */
 	uint64_t receive_asked;
-	_Atomic bool receiving;
-
-	_Atomic bool dead; /* CUDA's last answer: no kernel runs in the context any more */
 
 	/* Used by create and destroy. */
 	_Alignas(64) struct gdri_ctx *ctx;
@@ -92,21 +80,30 @@ void gdri_queue_abandon(struct gdri_ctx *ctx, const barcopy_mem_t *mem);
 /* See barcopy_queue_create(); the options have been checked. */
 int gdri_queue_create(struct gdri_ctx *ctx, int device, const barcopy_queue_options_t *options,
 		      barcopy_queue_t *queue);
+void gdri_queue_destroy(struct gdri_queue *queue);
 
-/* See barcopy_queue_destroy(). */
-int gdri_queue_destroy(struct gdri_queue *queue, uint64_t timeout_ns);
-
-/* Ends all queues of a retired context. Memory that a kernel still uses stays allocated. */
+/* Aborts the queues of a retired context; their memory stays: a kernel may use it. */
 void gdri_queues_end(struct gdri_ctx *ctx);
 
-/* See the public calls of these names. A full ring gives `wait_error`: ETIMEDOUT or EAGAIN. */
+/* See the public calls of these names. */
 int gdri_queue_send(struct gdri_queue *queue, const void *message, size_t size, uint32_t flags,
-		    uint64_t timeout_ns, int wait_error);
-int gdri_queue_send_batch(struct gdri_queue *queue, const uint8_t *messages, size_t size,
-			  uint32_t count, uint32_t flags, uint64_t timeout_ns);
+		    uint64_t timeout_ns);
 int gdri_queue_receive(struct gdri_queue *queue, void *message, size_t capacity, size_t *size,
-		       uint32_t flags, uint64_t timeout_ns);
+		       uint64_t timeout_ns);
 void gdri_queue_stop(struct gdri_queue *queue, uint32_t flags);
+
+/* Joins the message's bytes of a line's eight words into six words. */
+static inline void gdri_queue_join(uint64_t *to, const uint64_t *w)
+{
+	const uint64_t mask = (UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS) - 1;
+
+	GDRI_UNROLL
+	for (unsigned int i = 0; i < 2; i++, to += 3, w += 4) {
+		to[0] = (w[0] & mask) | w[1] << 48;
+		to[1] = (w[1] & mask) >> 16 | w[2] << 32;
+		to[2] = (w[2] & mask) >> 32 | w[3] << 16;
+	}
+}
 
 static inline __attribute__((always_inline)) struct gdri_queue *
 gdri_queue_find(barcopy_queue_t name)
@@ -117,28 +114,6 @@ gdri_queue_find(barcopy_queue_t name)
 static inline int gdri_queue_refuse(barcopy_queue_t name)
 {
 	return gdri_slots_fail(&gdri_queues, (uintptr_t)name, "a queue");
-}
-
-/* Asks CUDA whether the context has ended, and notes the answer. */
-bool gdri_queue_is_dead(struct gdri_queue *queue);
-
-static inline bool gdri_queue_is_stopped(const struct gdri_queue *q)
-{
-	return atomic_load_explicit(&q->stopped, memory_order_relaxed);
-}
-
-/* What kernels have written: how many have begun, and whether one of them has not ended. */
-static inline uint64_t gdri_queue_begun(const struct gdri_queue *q)
-{
-	return gdri_load64(q->state + BARCOPY_QUEUE_BEGUN_AT);
-}
-
-static inline bool gdri_queue_has_kernel(const struct gdri_queue *q)
-{
-	uint64_t ended = gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT);
-
-	return gdri_load64(q->state + BARCOPY_QUEUE_ENDED_AT + 8) != ended ||
-	       gdri_queue_begun(q) != ended;
 }
 
 #endif

@@ -163,7 +163,7 @@ static int queue(const struct deed *deed)
 		return rc;
 	rc = CALL(barcopy_queue_send, q, &word, sizeof(word), 0, 0);
 	rc = first(rc, CALL(barcopy_queue_stop, q, 0));
-	return first(rc, CALL(barcopy_queue_destroy, q, 0));
+	return first(rc, CALL(barcopy_queue_destroy, q));
 }
 
 /* The same of a port. */

@@ -68,9 +68,9 @@ bool errno_documented(const char *call, int err)
 		{ "barcopy_port_destroy", { EINVAL, EACCES } },
 		{ "barcopy_queue_create",
 		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-		{ "barcopy_queue_send", { EINVAL, EACCES, ETIMEDOUT, EPIPE, EBUSY } },
-		{ "barcopy_queue_stop", { EINVAL, EACCES, EBUSY } },
-		{ "barcopy_queue_destroy", { EINVAL, EACCES, EBUSY, ETIMEDOUT } },
+		{ "barcopy_queue_send", { EINVAL, EACCES, ETIMEDOUT, EPIPE } },
+		{ "barcopy_queue_stop", { EINVAL, EACCES } },
+		{ "barcopy_queue_destroy", { EINVAL, EACCES } },
 		{ "barcopy_mem_import",
 		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
 	};

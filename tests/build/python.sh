@@ -40,7 +40,7 @@ names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy
          "CopyOptions": "barcopy_copy_options_t", "Mem": "barcopy_mem_t", "BarInfo": "barcopy_bar_info_t",
          "CacheOptions": "barcopy_cache_options_t", "CacheRegion": "barcopy_region_t",
          "CacheStats": "barcopy_cache_stats_t", "RawStats": "barcopy_stats_t",
-         "QueueOptions": "barcopy_queue_options_t", "QueueState": "barcopy_queue_state_t", "QueueView": "barcopy_queue_view_t",
+         "QueueOptions": "barcopy_queue_options_t", "QueueView": "barcopy_queue_view_t",
          "PortOptions": "barcopy_port_options_t", "PortView": "barcopy_port_view_t",
          "PortMessage": "barcopy_port_message_t"}
 mine = {n for n, t in vars(_lib).items()

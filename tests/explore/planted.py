@@ -123,11 +123,10 @@ FAULTS = {
 	LIST_INSERT_HEAD(&ctx->queues, q, link);
 	pthread_mutex_unlock(&ctx->lock);
 """, "	LIST_INSERT_HEAD(&ctx->queues, q, link);\n")]),
-    "queue-off-list-without-lock": ("queue", [("src/queue/queue.c", """	gdri_slot_retire(&q->slot);
-	pthread_mutex_lock(&q->ctx->lock);
+    "queue-off-list-without-lock": ("queue", [("src/queue/queue.c", """	pthread_mutex_lock(&q->ctx->lock);
 	LIST_REMOVE(q, link);
 	pthread_mutex_unlock(&q->ctx->lock);
-""", "	gdri_slot_retire(&q->slot);\n	LIST_REMOVE(q, link);\n")]),
+""", "	LIST_REMOVE(q, link);\n")]),
     "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
 			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
 			    memory_order_relaxed))

@@ -111,7 +111,7 @@ static void sized(struct input *in, uint8_t which)
 		break;
 	case 2:
 		if (!barcopy_queue_create(g, 0, (barcopy_queue_options_t *)(void *)block, &queue))
-			NEED(!barcopy_queue_destroy(queue, 0));
+			NEED(!barcopy_queue_destroy(queue));
 		break;
 	case 3:
 		barcopy_get_stats(g, (barcopy_stats_t *)(void *)block);

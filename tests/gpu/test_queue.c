@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Queues to a kernel on the GPU: every size, more laps than a line can name, order against bulk
- * data, and the end of a queue. The kernels are perf/queue/kernels.cu.
+ * data, kernels that follow each other, and memory. The kernels are perf/queue/kernels.cu.
  */
 #include <errno.h>
 #include <sched.h>
@@ -45,21 +45,11 @@ static int open_queue(const char *kernel, uint32_t lines, void **params)
 	return cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL) ? -1 : 0;
 }
 
-static enum barcopy_queue_phase phase_of(uint32_t *refused)
-{
-	barcopy_queue_state_t state = { .struct_size = sizeof(state), .phase = UINT32_MAX };
-
-	barcopy_queue_get_state(queue, &state);
-	if (refused)
-		*refused = state.refused;
-	return (enum barcopy_queue_phase)state.phase;
-}
-
 static int send(const void *message, size_t size)
 {
 	int rc;
 
-	while ((rc = barcopy_queue_try_send(queue, message, size, 0)) == EAGAIN)
+	while ((rc = barcopy_queue_send(queue, message, size, 0, 0)) == ETIMEDOUT)
 		sched_yield();
 	return rc;
 }
@@ -69,7 +59,7 @@ static int receive(void *message, size_t capacity, size_t *size)
 	int rc;
 
 	for (int i = 0; i < 1000000; i++) {
-		rc = barcopy_queue_receive(queue, message, capacity, size, 0, 0);
+		rc = barcopy_queue_receive(queue, message, capacity, size, 0);
 		if (rc != ETIMEDOUT)
 			return rc;
 		sched_yield();
@@ -77,9 +67,18 @@ static int receive(void *message, size_t capacity, size_t *size)
 	return ETIMEDOUT;
 }
 
+/* The kernel in `stream` is the queue's. */
+static int finish(void)
+{
+	int rc = barcopy_queue_stop(queue, 0);
+
+	cu.StreamSynchronize(stream);
+	return rc ? rc : barcopy_queue_destroy(queue);
+}
+
 static void test_sizes(void)
 {
-	uint64_t in[BARCOPY_QUEUE_MESSAGE_MAX / 8], out[BARCOPY_QUEUE_MESSAGE_MAX / 8 + 1];
+	uint32_t in[BARCOPY_QUEUE_LINE / 4], out[BARCOPY_QUEUE_LINE / 4 + 1];
 	unsigned long long count = UINT64_MAX;
 	void *params[] = { NULL, &count };
 	uint8_t *end = mmap(NULL, 2 * GPU_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -88,21 +87,19 @@ static void test_sizes(void)
 	CHECK(end != MAP_FAILED && !mprotect(end, GPU_PAGE_SIZE, PROT_READ | PROT_WRITE), "no memory");
 	end += GPU_PAGE_SIZE; /* behind it nothing may be read */
 	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
-	for (size_t size = 1; size <= BARCOPY_QUEUE_MESSAGE_MAX; size++) {
+	for (size_t size = 1; size <= BARCOPY_QUEUE_LINE; size++) {
 		memset(in, 0, sizeof(in)); /* the last word is padded with 0 */
 		memset(out, 0x5a, sizeof(out));
 		pattern(in, size, (unsigned int)size);
 		OK(send(memcpy(end - size, in, size), size));
 		OK(receive(out, size, &got));
 		CHECK(got == size, "%zu bytes of %zu", got, size);
-		for (size_t i = 0; i < sizeof(in) / 8; i++)
+		for (size_t i = 0; i < sizeof(in) / 4; i++)
 			in[i]++;
 		CHECK(!memcmp(in, out, size), "%zu bytes", size);
 		CHECK(((uint8_t *)out)[size] == 0x5a, "a byte behind %zu was written", size);
 	}
-	FAILS(EBUSY, barcopy_queue_destroy(queue, 0));
-	OK(barcopy_queue_stop(queue, 0));
-	OK(barcopy_queue_destroy(queue, WAIT));
+	OK(finish());
 }
 
 static void test_laps(void)
@@ -112,10 +109,10 @@ static void test_laps(void)
 
 	CHECK(!open_queue("gdrcopy_queue_lines", 16, params), "%s", barcopy_last_error());
 	while (received < count) {
-		if (sent < count && !barcopy_queue_try_send(queue, &sent, sizeof(sent), 0))
+		if (sent < count && !barcopy_queue_send(queue, &sent, sizeof(sent), 0, 0))
 			sent++;
 		word = 0;
-		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 0)) {
+		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0)) {
 			/* 4-byte words, each plus 1 */
 			CHECK(word == ((received + 1) | UINT64_C(1) << 32), "%llx", (unsigned long long)word);
 			received++;
@@ -123,8 +120,7 @@ static void test_laps(void)
 			sched_yield();
 		}
 	}
-	OK(barcopy_queue_stop(queue, 0));
-	OK(barcopy_queue_destroy(queue, WAIT));
+	OK(finish());
 }
 
 static void test_bulk_data(void)
@@ -149,12 +145,11 @@ static void test_bulk_data(void)
 		for (int i = 0; i < WORDS; i++)
 			CHECK(in[i] == n, "round %llu, word %d", (unsigned long long)n, i);
 	}
-	OK(barcopy_queue_stop(queue, 0));
-	OK(barcopy_queue_destroy(queue, WAIT));
+	OK(finish());
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
-/* A thread that captures its own stream, in each mode: destroy asks CUDA and spoils nothing. */
+/* A thread that captures its own stream, in each mode: a wait asks CUDA and spoils nothing. */
 static void test_capture(void)
 {
 	unsigned long long count = UINT64_MAX;
@@ -170,13 +165,12 @@ static void test_capture(void)
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
 		CU(cu.StreamBeginCapture(CU_STREAM_PER_THREAD, (CUstreamCaptureMode)mode));
-		FAILS(EBUSY, barcopy_queue_destroy(queue, 0));
+		FAILS(ETIMEDOUT, barcopy_queue_receive(queue, &word, sizeof(word), NULL, 150000000));
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
-		OK(barcopy_queue_stop(queue, 0));
-		OK(barcopy_queue_destroy(queue, WAIT));
 		CU(cu.StreamEndCapture(CU_STREAM_PER_THREAD, &graph));
 		CU(cu.GraphDestroy(graph));
+		OK(finish());
 	}
 }
 
@@ -186,7 +180,6 @@ static void test_stop(void)
 	unsigned long long count = UINT64_MAX;
 	void *params[] = { NULL, &count };
 	uint64_t word, n;
-	int rc;
 
 	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
 	for (n = 0; n < 28; n++) /* 13 to 15 are taken and wait for room, or for the next read */
@@ -196,89 +189,44 @@ static void test_stop(void)
 	OK(barcopy_queue_stop(queue, 0));
 	for (uint64_t i = 0; i < n; i++) {
 		OK(receive(&word, sizeof(word), NULL));
-		CHECK(word == i + 1, "%llu instead of %llu", (unsigned long long)word, (unsigned long long)i + 1);
+		CHECK(word == (i | UINT64_C(1) << 32) + 1, "%llx instead of %llu", (unsigned long long)word,
+		      (unsigned long long)i);
 	}
-	/* no limit, and no reply: the kernel ends, and so does the wait */
-	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, UINT64_MAX);
-	CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
-	CHECK(phase_of(NULL) == BARCOPY_QUEUE_ENDED, "phase %d", phase_of(NULL));
-	OK(barcopy_queue_destroy(queue, 0));
+	OK(finish());
 }
 
-/* A kernel that ends by itself: its replies, then the end. The next one goes on. */
-static void test_end(void)
+/* Kernels that end by themselves: each goes on where the one before stopped, and frees what it took. */
+static void test_kernels(void)
 {
-	unsigned long long count = 1;
-	uint64_t word = 7;
-	CUfunction f;
+	enum { KERNELS = 300, EACH = 3, ALL = 15 };
+	uint32_t word[2], sent = 0, received = 0;
+	unsigned long long count = EACH;
 	void *params[] = { &view, &count };
-	int rc;
+	CUfunction f;
 
 	CHECK(!make_queue("gdrcopy_queue_echo", 16, &f), "%s", barcopy_last_error());
-	CHECK(phase_of(NULL) == BARCOPY_QUEUE_NEVER_BEGUN, "phase %d", phase_of(NULL));
-	rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, BARCOPY_QUEUE_UNTIL_END, 0);
-	CHECK(rc == ETIMEDOUT && strstr(barcopy_last_error(), "no kernel has begun"), "%d: %s", rc, barcopy_last_error());
-	for (int i = 0; i < 2; i++) {
-		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
-		OK(send(&word, sizeof(word)));
-		CU(cu.StreamSynchronize(stream));
-		OK(barcopy_queue_receive(queue, &word, sizeof(word), NULL, BARCOPY_QUEUE_UNTIL_END,
-					 0));
-		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL,
-					   BARCOPY_QUEUE_UNTIL_END, UINT64_MAX);
-		CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
-		rc = barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0, 1000000);
-		CHECK(rc == ETIMEDOUT, "%d: %s", rc, barcopy_last_error());
+	FAILS(ETIMEDOUT, barcopy_queue_receive(queue, word, sizeof(word), NULL, 0));
+	for (int i = 0; i <= KERNELS; i++) {
+		if (i == KERNELS) {
+			CU(cu.StreamSynchronize(stream));
+			count = ALL;
+		}
+		if (i % 2)
+			CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+		for (unsigned long long k = 0; k < count; k++) {
+			word[0] = word[1] = sent++;
+			OK(i < KERNELS ? send(word, sizeof(word)) :
+					 barcopy_queue_send(queue, word, sizeof(word), 0, 0));
+		}
+		if (i % 2 == 0)
+			CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+		for (unsigned long long k = 0; k < count; k++) {
+			OK(receive(word, sizeof(word), NULL));
+			received++;
+			CHECK(word[0] == received && word[1] == received, "%u instead of %u", word[0], received);
+		}
 	}
-	CHECK(word == 9, "%llu", (unsigned long long)word);
-	while (!(rc = barcopy_queue_try_send(queue, &word, 8, BARCOPY_QUEUE_UNTIL_END)))
-		;
-	CHECK(rc == EPIPE, "%d: %s", rc, barcopy_last_error());
-	OK(barcopy_queue_destroy(queue, 0));
-}
-
-/* A second kernel beside the first, one after the queue's end, and one on the next queue's memory. */
-static void test_refused(void)
-{
-	unsigned long long count = UINT64_MAX;
-	void *params[] = { NULL, &count };
-	uint32_t refused = 1;
-	uint64_t word = 1;
-	CUstream other;
-	CUfunction f;
-
-	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
-	CU(cu.ModuleGetFunction(&f, module, "gdrcopy_queue_echo"));
-	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	OK(send(&word, sizeof(word)));
-	OK(receive(&word, sizeof(word), NULL));
-	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
-	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
-	CU(cu.StreamSynchronize(other)); /* it has ended, the first one serves */
-	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && refused, "%u", refused);
-	OK(send(&word, sizeof(word)));
-	OK(receive(&word, sizeof(word), NULL));
-	CHECK(word == 3, "%llu", (unsigned long long)word);
-	OK(barcopy_queue_stop(queue, 0));
-	OK(barcopy_queue_destroy(queue, WAIT));
-	CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, params, NULL));
-	CU(cu.StreamSynchronize(other));
-	{
-		barcopy_queue_view_t old = view;
-		void *late[] = { &old, &count };
-
-		CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
-		OK(send(&word, sizeof(word)));
-		OK(receive(&word, sizeof(word), NULL));
-		CU(cu.LaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, other, late, NULL));
-		CU(cu.StreamSynchronize(other));
-	}
-	OK(send(&word, sizeof(word)));
-	OK(receive(&word, sizeof(word), NULL));
-	CHECK(phase_of(&refused) == BARCOPY_QUEUE_RUNNING && !refused, "%u", refused);
-	OK(barcopy_queue_stop(queue, 0));
-	OK(barcopy_queue_destroy(queue, WAIT));
-	CU(cu.StreamDestroy(other));
+	OK(finish());
 }
 
 /* Makes and destroys queues, closes the process's last context, and opens another one. */
@@ -291,7 +239,7 @@ static int use_queues(unsigned int count)
 	for (unsigned int i = 0; !rc && i < count; i++)
 		rc = barcopy_queue_create(test_g, 0, &o, &q[i]);
 	for (unsigned int i = 0; !rc && i < count; i++)
-		rc = barcopy_queue_destroy(q[i], 0);
+		rc = barcopy_queue_destroy(q[i]);
 	rc = rc ? rc : gdr_close(test_g);
 	test_g = barcopy_open(BARCOPY_OPEN_ANY);
 	return rc;
@@ -311,7 +259,7 @@ static void test_memory(void)
 	if (!cu.MemGetInfo || !cu.MemcpyHtoDAsync)
 		SKIP("no cuMemGetInfo here");
 	CHECK(!make_queue("gdrcopy_queue_slots", 0, &f), "%s", barcopy_last_error());
-	OK(barcopy_queue_destroy(queue, 0));
+	OK(barcopy_queue_destroy(queue));
 	CU(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	CU(cu.MemAlloc(&in, 4096));
 	CU(cu.MemcpyHtoD(in, word, sizeof(word)));
@@ -340,10 +288,9 @@ static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
 	{ "order against bulk data", test_bulk_data },
-	{ "destroy beside a stream capture", test_capture },
+	{ "a wait beside a stream capture", test_capture },
 	{ "a stop serves what was sent", test_stop },
-	{ "a kernel's end", test_end },
-	{ "kernels that are refused", test_refused },
+	{ "kernels that follow each other", test_kernels },
 	{ "memory after the last close", test_memory },
 };
 

@@ -198,29 +198,27 @@ static void copy_fences_words(const struct fence_watch *w, const struct gdri_cop
 /* A queue's lines and words leave at once, by their stores or by a fence behind them. */
 static void copy_fences_queue(const struct fence_watch *w, const struct gdri_copy_plan *plan)
 {
-	static const size_t sizes[] = { 1, 47, 48, 49, 96, 100 };
-	static const uint8_t message[100];
+	static const size_t sizes[] = { 1, 47, 48 };
+	static const uint8_t message[48];
 	static uint64_t state[(BARCOPY_QUEUE_STATE + 4 * 64) / 8];
 	struct gdri_queue q = { .requests = (char *)w->map,
 				.control = (char *)w->map + 8192,
 				.state = (char *)state,
 				.replies = (char *)state + BARCOPY_QUEUE_STATE,
 				.plan = plan,
-				.push = true,
 				.lines = 16,
 				.shift = 4 };
 	uint64_t *line = (uint64_t *)(void *)q.replies, got[6];
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		FENCES_ARE(plan, gdri_queue_send(&q, message, sizes[i], 0, 0, EAGAIN), 0, sizes[i],
+		FENCES_ARE(plan, gdri_queue_send(&q, message, sizes[i], 0, 0), 0, sizes[i],
 			   "w" PUSH, "w");
-	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0, EAGAIN), 0, 1,
+	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0), 0, 1,
 		   AFTER_WRITE "w" PUSH, "w");
-	FENCES_ARE(plan, gdri_queue_send_batch(&q, message, 48, 2, 0, 0), 0, 96, "w" PUSH, "w");
 	for (size_t i = 0; i < 4 * 8; i++)
 		line[i] = UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56;
 	for (int i = 0; i < 4; i++) /* the fourth line is a quarter of the ring: a credit */
-		FENCES_ARE(plan, gdri_queue_receive(&q, got, sizeof(got), NULL, 0, 0), 0, 48,
+		FENCES_ARE(plan, gdri_queue_receive(&q, got, sizeof(got), NULL, 0), 0, 48,
 			   i < 3	 ? HOST_READ
 			   : plan->posts ? HOST_READ "w"
 					 : HOST_READ "w" PUSH,

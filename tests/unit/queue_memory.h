@@ -36,7 +36,6 @@
 
 static uint64_t host_load(uintptr_t addr);
 static void know_gates(bool publish);
-static bool ask_cuda(void);
 
 #undef gdri_store64
 #undef gdri_load64
@@ -47,13 +46,11 @@ static bool ask_cuda(void);
 #define gdri_fence_after_write(type) host_push()
 #define gdri_fence_after_read(type)  fence(false)
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
-#define gdri_post64(plan, p, v) \
-	(host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
+#define gdri_post64(plan, p, v)	     (host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
-#define gdri_get64(plan, p)	     host_get((uintptr_t)(p))
 #define gdri_relax()		     yield()
 #define gdri_now_ns()		     explored_time()
-#define gdri_cuda_context_works(c)   ((void)(c), ask_cuda())
+#define gdri_cuda_context_works(c)   ((void)(c), true)
 #define sched_yield()		     yield()
 #define nanosleep(t, left)	     ((void)(t), yield())
 #include "queue/port.h"
@@ -94,12 +91,7 @@ enum {
 
 enum {
 	AT_CREDIT = CONTROL + BARCOPY_QUEUE_CREDIT_AT / 8,
-	AT_GENERATION = CONTROL + BARCOPY_QUEUE_GENERATION_AT / 8,
-	AT_OWNER = CONTROL + BARCOPY_QUEUE_OWNER_AT / 8,
-	AT_KERNELS = CONTROL + BARCOPY_QUEUE_KERNELS_AT / 8,
-	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
-	AT_BEGUN = STATE + BARCOPY_QUEUE_BEGUN_AT / 8,
-	AT_ENDED = STATE + BARCOPY_QUEUE_ENDED_AT / 8
+	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8
 };
 
 /* What an agent knows: for each word the number of the oldest value that it may still load. */
@@ -117,7 +109,6 @@ struct word {
 struct buffered {
 	uintptr_t addr;
 	uint64_t value;
-	struct view *released; /* of an end under way */
 };
 
 /* How code or memory is made worse, to show that this test sees it. */
@@ -132,8 +123,6 @@ enum fault {
 	TORN_WORDS,
 	EARLY_FREED, /* the CPU sees half a ring more that was freed */
 	NO_STOP_LINE, /* an abort */
-	NOT_AWAITED, /* begin does not wait until the end of the kernel before has arrived */
-	HALF_AWAITED, /* the second word of it */
 	FAULTS
 };
 
@@ -163,10 +152,6 @@ static struct {
 	const uint64_t *freed[QUEUES]; /* lines of the ring that were read, or retired */
 	uint64_t base; /* lines before this run */
 	bool destroyed[QUEUES];
-	struct buffered end[8]; /* ENDED of kernels that followed each other, under way */
-	unsigned int ends, slow; /* of `slow` steps one brings a word of them; 0: none are late */
-	bool surplus; /* the last kernel is refused: it may take the owner's word for a while */
-	unsigned int asks, pause; /* steps of a question to CUDA, of the receiver behind a push */
 } m;
 
 static unsigned int below(unsigned int n)
@@ -222,7 +207,6 @@ static void switch_to_any(ucontext_t *from)
 }
 
 static void drain(int agent, bool all);
-static void end_arrives(void);
 
 static void yield(void)
 {
@@ -230,8 +214,6 @@ static void yield(void)
 		m.wrong = "no end";
 	if (!m.lazy && !below(8))
 		drain(SENDER + (int)below(2), false);
-	if (m.ends && !below(m.slow))
-		end_arrives();
 	switch_to_any(&m.context[m.me]);
 }
 
@@ -248,19 +230,10 @@ static void wrong(const char *what)
 	yield();
 }
 
-/* A thousand steps are all that withdraw() waits. */
 static uint64_t explored_time(void)
 {
 	yield();
 	return (uint64_t)m.steps * 100000;
-}
-
-/* As long as a kernel that begins, finds nothing and ends. */
-static bool ask_cuda(void)
-{
-	for (unsigned int i = m.asks ? below(m.asks) : 0; i; i--)
-		yield();
-	return true;
 }
 
 static unsigned int index_of(uintptr_t addr)
@@ -306,28 +279,6 @@ static uint64_t newest(uintptr_t addr)
 	const struct word *w = &m.word[index_of(addr)];
 
 	return w->value[(w->count - 1) % HISTORY];
-}
-
-/* Nothing orders stores of two kernels to one word, unless the later has loaded the earlier's. */
-static void end_arrives(void)
-{
-	struct buffered *b = &m.end[below(m.ends)], end = *b;
-	uint32_t *known = &m.now[m.me].at[index_of(end.addr)], before = *known;
-
-	*b = m.end[--m.ends];
-	if (end.value < newest(end.addr) && !m.wrong) /* for ever, if no other kernel follows */
-		m.wrong = "the end of a kernel hides that of a later one";
-	append(end.addr, end.value, end.released);
-	*known = before;
-	drop(end.released);
-}
-
-static void end_leaves(uintptr_t addr, uint64_t value)
-{
-	if (m.ends == COUNT(m.end))
-		end_arrives();
-	m.end[m.ends++] = (struct buffered){ addr, value, m.released[m.me] };
-	m.released[m.me]->uses++;
 }
 
 /* The number of the oldest value that the agent may still load. */
@@ -401,7 +352,7 @@ static void drain(int agent, bool all)
 
 static void host_store(uintptr_t addr, uint64_t value)
 {
-	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value, NULL };
+	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value };
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
 	maybe();
@@ -427,10 +378,6 @@ static void host_push(void)
 		drain(m.me, true);
 	fence(false);
 	maybe();
-	if (m.me == RECEIVER && m.pause) {
-		m.until[m.me] = m.steps + m.pause;
-		yield();
-	}
 }
 
 static void host_flush(void)
@@ -438,17 +385,6 @@ static void host_flush(void)
 	drain(m.me, true);
 	fence(true);
 	maybe();
-}
-
-static uint64_t host_get(uintptr_t addr)
-{
-	uint64_t value;
-
-	drain(m.me, true);
-	fence(true);
-	value = host_load(addr);
-	fence(false);
-	return value;
 }
 
 /* What release of a gate and release stores of the CPU tell all its threads, at once. */
@@ -523,25 +459,21 @@ static unsigned int ballot(int yes)
 
 /* The fences that the device has executed, by their lines in barcopy_queue.cuh. */
 static unsigned int fences;
-static struct {
-	int line;
-	bool sc;
-} fence_at[16];
+static int fence_at[16]; /* its line */
 
-static void warp_fence(int line, bool sc)
+static void warp_fence(int line)
 {
 	unsigned int i = 0;
 
-	while (i < fences && fence_at[i].line != line)
+	while (i < fences && fence_at[i] != line)
 		i++;
 	if (i == fences) {
 		ck_assert_uint_lt(fences, COUNT(fence_at));
-		fence_at[fences].line = line;
-		fence_at[fences++].sc = sc;
+		fence_at[fences++] = line;
 	}
 	if (m.fault == NO_FENCE && m.fence == i)
 		return;
-	fence(sc);
+	fence(false);
 	maybe();
 }
 
@@ -551,28 +483,23 @@ static void warp_fence(int line, bool sc)
 #define __all_sync(mask, yes)	 (ballot(yes) == BARCOPY_WARP_ALL >> (32 - WARP))
 #define __shfl_sync(mask, value, src) \
 	((__typeof__(value))gather((uint64_t)(value), false)[(src) % WARP])
-#define __syncwarp(mask)	((void)gather(0, m.fault != NO_SYNC))
-#define __popc(bits)		__builtin_popcount(bits)
-#define barcopy_warp_lane()	((unsigned int)m.me)
-#define barcopy_warp_fence()	warp_fence(__LINE__, false)
-#define barcopy_warp_fence_sc() warp_fence(__LINE__, true)
-#define barcopy_warp_pause()	yield()
-#define barcopy_warp_now()	explored_time()
-#define barcopy_warp_hint()	below(LINES)
+#define __syncwarp(mask)     ((void)gather(0, m.fault != NO_SYNC))
+#define __popc(bits)	     __builtin_popcount(bits)
+#define barcopy_warp_lane()  ((unsigned int)m.me)
+#define barcopy_warp_fence() warp_fence(__LINE__)
+#define barcopy_warp_pause() yield()
+#define barcopy_warp_now()   explored_time()
+#define barcopy_warp_hint()  below(LINES)
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
 	unsigned int at = word_of(addr);
 	uint64_t v;
 
-	/* A grid that begins after the end looks for the generation. */
-	if (m.destroyed[queue_of(addr)] && at / 2 != AT_GENERATION / 2 && at / 2 != AT_OWNER / 2)
+	if (m.destroyed[queue_of(addr)])
 		wrong("a kernel reads after the queue's end");
 	v = load(addr, acquire);
 	maybe();
-	if ((at / 2 == AT_ENDED / 2 && m.fault == NOT_AWAITED) ||
-	    (at == AT_ENDED + 1 && m.fault == HALF_AWAITED))
-		return newest(addr_of(queue_of(addr), AT_KERNELS));
 	return v + (at == AT_CREDIT && m.fault == MORE_ROOM);
 }
 
@@ -602,14 +529,11 @@ static void device_store(uintptr_t addr, uint64_t value)
 {
 	unsigned int at = word_of(addr);
 
-	if (m.destroyed[queue_of(addr)] && !(m.surplus && at / 2 == AT_OWNER / 2))
+	if (m.destroyed[queue_of(addr)])
 		wrong("a kernel stores after the queue's end");
 	if (at >= REPLIES && at < OUT)
 		check_word(addr, value);
-	if (m.slow && at / 2 == AT_ENDED / 2)
-		end_leaves(addr, value);
-	else
-		append(addr, value, m.released[m.me]);
+	append(addr, value, m.released[m.me]);
 	maybe();
 }
 
@@ -630,8 +554,7 @@ static void replace(uintptr_t addr, uint64_t value)
 	struct word *w = &m.word[index_of(addr)];
 	struct view *before = w->released[(w->count - 1) % HISTORY], *mine = m.released[m.me];
 
-	/* A producer that comes too late may write the owner's word, and takes that back. */
-	if (m.destroyed[queue_of(addr)] && word_of(addr) != AT_OWNER)
+	if (m.destroyed[queue_of(addr)])
 		wrong("a kernel adds after the queue's end");
 	if (before) {
 		struct view *both = calloc(1, sizeof(*both));
@@ -697,8 +620,6 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 			drop(m.word[i].released[k]);
 	for (int i = 0; i < AGENTS; i++)
 		drop(m.released[i]);
-	while (m.ends)
-		drop(m.end[--m.ends].released);
 	memset(&m, 0, sizeof(m));
 	m.stacks = stacks ? stacks : malloc((size_t)AGENTS * STACK);
 	ck_assert_ptr_nonnull(m.stacks);
@@ -717,16 +638,14 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 			.control = addr_of(q, CONTROL),
 			.state = addr_of(q, STATE),
 			.lines = lines,
-			.generation = BARCOPY_QUEUE_VERSION << 24 | 7,
+			.version = BARCOPY_QUEUE_VERSION,
 		};
 
-		m.word[q * REGION + AT_GENERATION].value[0] = view.generation;
 		m.q[q] = (struct gdri_queue){ .requests = (char *)(uintptr_t)view.requests,
 					      .replies = (char *)(uintptr_t)view.replies,
 					      .control = (char *)(uintptr_t)view.control,
 					      .state = (char *)(uintptr_t)view.state,
 					      .plan = &plan,
-					      .push = true,
 					      .pages = &pages,
 					      .view = view,
 					      .lines = lines,
@@ -783,7 +702,7 @@ static void expect_seen(enum fault fault, unsigned int fence, uint64_t seeds)
 	for (uint64_t seed = 1; seed <= seeds && !what; seed++)
 		what = explore(seed, fault, fence);
 	if (!what && !may_be_unseen--)
-		ck_abort_msg("fault %d goes unseen, line %d", fault, fence_at[fence].line);
+		ck_abort_msg("fault %d goes unseen, line %d", fault, fence_at[fence]);
 }
 
 #endif

@@ -375,11 +375,11 @@ static int calls_in_child(void *unused)
 	FAILS(EACCES, barcopy_cache_invalidate(its.cache, buffer, 8));
 	FAILS(EACCES, barcopy_cache_get_stats(its.cache, &cache_counts));
 	FAILS(EACCES, barcopy_cache_destroy(its.cache));
-	FAILS(EACCES, barcopy_queue_try_send(its.queue, "x", 1, 0));
-	FAILS(EACCES, barcopy_queue_receive(its.queue, &byte, 1, NULL, 0, 0));
+	FAILS(EACCES, barcopy_queue_send(its.queue, "x", 1, 0, 0));
+	FAILS(EACCES, barcopy_queue_receive(its.queue, &byte, 1, NULL, 0));
 	FAILS(EACCES, barcopy_queue_get_view(its.queue, &view));
 	FAILS(EACCES, barcopy_queue_stop(its.queue, 0));
-	FAILS(EACCES, barcopy_queue_destroy(its.queue, 0));
+	FAILS(EACCES, barcopy_queue_destroy(its.queue));
 	FAILS(EACCES, barcopy_get_stats(g, &counts));
 	FAILS(EACCES, gdr_close(g));
 	return out.h != 77 || va != unused;
@@ -405,8 +405,8 @@ static void forked_child(void)
 	ck_assert(same_memory(its.range, its.range_map, buffer + 100));
 	ck_assert(same_memory(its.mem.handle, its.mem.cpu_ptr, its.mem.device_ptr));
 	ck_assert(same_memory(its.region.handle, its.region.cpu_ptr, buffer));
-	OK(barcopy_queue_try_send(its.queue, "x", 1, 0));
-	OK(barcopy_queue_destroy(its.queue, 0));
+	OK(barcopy_queue_send(its.queue, "x", 1, 0, 0));
+	OK(barcopy_queue_destroy(its.queue));
 	OK(barcopy_cache_put(its.cache, &its.region));
 	get_and_put(its.cache, buffer);
 	ck_assert_uint_eq(cache_stats(its.cache).hits, 1);

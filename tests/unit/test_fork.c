@@ -480,13 +480,13 @@ static int tells(void)
 static int waits_in_a_queue(void)
 {
 	return barcopy_queue_create(g, 0, NULL, &asks.queue)
-		       ?: barcopy_queue_receive(asks.queue, asks.bytes, 48, NULL, 0, 300000000) !=
+		       ?: barcopy_queue_receive(asks.queue, asks.bytes, 48, NULL, 300000000) !=
 				  ETIMEDOUT;
 }
 
 static int ends_a_queue(void)
 {
-	return barcopy_queue_destroy(asks.queue, 0);
+	return barcopy_queue_destroy(asks.queue);
 }
 
 static int ends_all(void)

@@ -285,7 +285,7 @@ static void kept_memory(void)
 		OK(barcopy_queue_create(g, 0, &o, &q));
 		OK(barcopy_queue_get_view(q, &queue_view));
 		ck_assert_uint_eq(queue_view.control, first.control);
-		OK(barcopy_queue_destroy(q, 0));
+		OK(barcopy_queue_destroy(q));
 		p = new_port(16, 0);
 		OK(barcopy_port_get_view(p, &view));
 		ck_assert_uint_eq(view.control, first.control);

@@ -461,7 +461,6 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 		.lines = m.lines,
 	};
 	m.freed[0] = &port.retired;
-	m.word[AT_GENERATION].value[0] = 0;
 	m.word[AT_STATE].value[0] = port.view.generation;
 	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
 	m.word[CONTROL + BARCOPY_PORT_TICKET_AT / 8].value[0] = m.base;
