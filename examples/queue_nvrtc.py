@@ -39,9 +39,10 @@ extern "C" __global__ void serve(barcopy_queue_view_t view)
 			words[q.lane * 3 + i] = data[i];
 		__syncwarp();
 		for (i = q.lane; i < n * 6; i += 32) { /* each message's twelve words are six doubles */
-			double x = __hiloint2double(words[2 * i + 1], words[2 * i]), y = EXPRESSION;
-			words[2 * i] = __double2loint(y);
-			words[2 * i + 1] = __double2hiint(y);
+			double x = __hiloint2double(words[2 * i + 1], words[2 * i]);
+			double value_ = EXPRESSION;
+			words[2 * i] = __double2loint(value_);
+			words[2 * i + 1] = __double2hiint(value_);
 		}
 		__syncwarp();
 		for (i = 0; i < 3; i++)
