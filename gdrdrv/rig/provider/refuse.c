@@ -25,7 +25,10 @@ struct refusal {
 };
 
 #if defined(CONFIG_KPROBES) && defined(CONFIG_X86)
-#define REFUSAL(f) { .function = (void *)(f) }
+#define REFUSAL(f)                      \
+	{                               \
+		.function = (void *)(f) \
+	}
 
 static noinline int refused(void)
 {
@@ -67,7 +70,9 @@ static int refuse_from(struct refusal *r, int nth)
 	return ret;
 }
 #else
-#define REFUSAL(f) {}
+#define REFUSAL(f) \
+	{          \
+	}
 
 static int refuse_from(struct refusal *r, int nth)
 {
