@@ -2,6 +2,8 @@
 /* The life of an entry: its pages in the table, its end, invalidation. See cache.h. */
 #include "cache/cache.h"
 
+#include <sched.h>
+
 #include "base/inside.h"
 #include "core/ctx.h"
 #include "core/handle.h"
@@ -171,7 +173,7 @@ void gdri_cache_unlock(struct gdri_cache *cache)
 	gdri_inside_leave();
 }
 
-/* Dooms an entry that touches [addr, end). False: it does not, or another call was first. */
+/* Dooms an entry that touches [addr, end). False: it does not, or had ended before. */
 static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 {
 	uint32_t s = atomic_load(&e->state);
@@ -182,7 +184,7 @@ static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 		return false;
 	do {
 		if (!(s & GDRI_CACHE_LIVE))
-			return false;
+			return s & GDRI_CACHE_DOOMED;
 	} while (!atomic_compare_exchange_weak(&e->state, &s,
 					       (s & GDRI_CACHE_USERS) | GDRI_CACHE_DOOMED));
 	/* A doomed entry keeps its cache, which may be another than the caller's. */
@@ -195,20 +197,23 @@ static void work_off(struct gdri_slot *slot, void *arg)
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 
 	(void)arg;
+	if (!atomic_load(&cache->doomed))
+		return;
 	gdri_inside_enter();
 	/* A thread that holds the lock works the list off when it unlocks. */
-	if (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock))
+	if (!pthread_mutex_trylock(&cache->lock))
 		gdri_cache_unlock(cache); /* which leaves */
 	else
 		gdri_inside_leave();
 }
 
+/* What a call dooms may be another cache's by then: each has its list. */
 static void work_off_all(void)
 {
 	gdri_slots_each(&gdri_caches, work_off, NULL);
 }
 
-/* Dooms the entries that touch [addr, end), and marks a miss that pins there. False: none. */
+/* Dooms the entries that touch [addr, end), and marks a miss that pins there. False: none is left. */
 static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
 	/* A region may have its first or last page in the table under its neighbour's name. */
@@ -240,14 +245,18 @@ int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr
 	if (any && gdri_is_inside())
 		gdri_inside_defer(work_off_all);
 	else if (any)
-		work_off(&cache->slot, NULL);
+		work_off_all();
 	return live ? 0 : gdri_fail(EINVAL, "the cache has ended");
 }
 
 void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
 	gdri_cache_lock(cache);
-	(void)doom_range(cache, addr, end);
+	/* What another thread has doomed it may be yet to push. */
+	while (doom_range(cache, addr, end)) {
+		reap_locked(cache);
+		sched_yield();
+	}
 	gdri_cache_unlock(cache);
 	gdri_inside_enter();
 	(void)gdri_cache_drain(cache, true);

@@ -132,6 +132,37 @@ void doom_check(void)
 	end_caches();
 }
 
+/* ---- elsewhere: what an invalidation finds in one cache is another cache's region by then ----- */
+
+void elsewhere_begin(void)
+{
+	ex_patience = 16; /* with 1 the other thread always runs in the middle of the pin */
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = new_cache(g, true, UINT64_MAX);
+	uses(GET, a, shared[0], 0);
+}
+
+void elsewhere(int thread)
+{
+	in_context();
+	if (!thread) {
+		MUST(barcopy_cache_invalidate(a, shared[0], 1));
+		return;
+	}
+	MUST(barcopy_cache_trim(a, 0));
+	uses(GET, b, shared[0], 0);
+	ex_yield();
+	MUST(barcopy_cache_invalidate(b, shared[0], CHUNK));
+}
+
+void elsewhere_check(void)
+{
+	if (pinned() != pins_before)
+		ex_fail("a region was invalidated in both caches, idle, and stayed pinned");
+	end_caches();
+}
+
 /* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------- */
 
 void mid_pin_begin(void)

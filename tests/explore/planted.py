@@ -28,15 +28,20 @@ FAULTS = {
 	(void)gdri_cache_drain(cache, true);
 }""", "	}\n}")]),
     # Memory that is freed stays mapped, or another thread's is unmapped.
-    "forget-waits-first": ("forget", [(ENTRY, """	gdri_cache_lock(cache);
-	(void)doom_range(cache, addr, end);
+    "forget-waits-first": ("forget", [(ENTRY, """	while (doom_range(cache, addr, end)) {
+		reap_locked(cache);
+		sched_yield();
+	}
 	gdri_cache_unlock(cache);
 	gdri_inside_enter();
 	(void)gdri_cache_drain(cache, true);
-""", """	gdri_inside_enter();
+""", """	gdri_cache_unlock(cache);
+	gdri_inside_enter();
 	(void)gdri_cache_drain(cache, true);
 	(void)doom_range(cache, addr, end);
 """)]),
+    "forget-before-the-push": ("forget", [(ENTRY, "	while (doom_range(cache, addr, end)) {", "	if (doom_range(cache, addr, end)) {")]),
+    "others-lists-are-left": ("elsewhere", [(ENTRY, "	else if (any)\n		work_off_all();", "	else if (any)\n		work_off(&cache->slot, NULL);")]),
     "forget-without-wait": ("forget", [(ENTRY, """	gdri_cache_unlock(cache);
 	gdri_inside_enter();
 	(void)gdri_cache_drain(cache, true);

@@ -26,7 +26,7 @@ void (*rm_fail)(const char *);
 static uint32_t next_tag = 1000;
 static unsigned int (*node_pins)(void);
 static unsigned long long bar_before, bytes_before;
-static uint64_t pins_before;
+uint64_t pins_before;
 
 uint64_t pinned(void)
 {
@@ -468,7 +468,10 @@ static void forget(int thread)
 
 	in_context();
 	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--)
-		MUST(barcopy_cache_trim(a, ex_random(2) ? 0 : CHUNK));
+		if (ex_random(2))
+			MUST(barcopy_cache_trim(a, ex_random(2) ? 0 : CHUNK));
+		else
+			MUST(barcopy_cache_invalidate(a, shared[1], 1));
 	if (thread)
 		return;
 	gdri_cache_forget((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)a),
@@ -860,6 +863,7 @@ const struct scenario scenarios[] = {
 	{ "fresh", 2, 256, hit_begin, fresh, end_caches },
 	{ "joined", 2, 256, joined_begin, joined, end_caches },
 	{ "doom", 3, 256, doom_begin, doom, doom_check },
+	{ "elsewhere", 2, 256, elsewhere_begin, elsewhere, elsewhere_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
 	{ "next", 3, 256, next_begin, next, next_check },
 	{ "leftover", 3, 256, leftover_begin, leftover, leftover_check },

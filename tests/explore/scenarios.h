@@ -56,6 +56,8 @@ extern uint32_t own_tag[THREADS];
 extern unsigned long long (*bar_used)(int device);
 extern void (*rm_fail)(const char *rules);
 
+extern uint64_t pins_before; /* of remember() */
+
 uint64_t pinned(void);
 /* What is pinned, mapped and allocated now has to be so at the end, too. */
 void remember(void);
@@ -80,6 +82,7 @@ int gone(int rc, const char *what);
 void hit_begin(void), hit(int thread), fresh(int thread);
 void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
+void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
 void next_begin(void), next(int thread), next_check(void);
 void leftover_begin(void), leftover(int thread), leftover_check(void);
