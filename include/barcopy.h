@@ -564,8 +564,9 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
- * recently used first. The caller must not free the memory before barcopy_cache_put(). (If it does,
- * the mapping stays harmless until then and is not found again.)
+ * recently used first, and the call waits for other threads that are unpinning regions of the cache.
+ * The caller must not free the memory before barcopy_cache_put(). (If it does, the mapping stays
+ * harmless until then and is not found again.)
  *
  * @param region  filled in; one barcopy_cache_put() gives it back
  * @return as barcopy_map_range(); EINVAL also for cache

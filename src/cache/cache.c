@@ -21,6 +21,7 @@ static void init_cache(struct gdri_slot *slot)
 	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
 	atomic_store_explicit(&cache->released, NULL, memory_order_relaxed);
+	atomic_store_explicit(&cache->leaving, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->pinning_high, 0, memory_order_relaxed);
 }
 
@@ -208,10 +209,7 @@ static void end_locked(struct gdri_cache *cache)
 		if (e == TAILQ_FIRST(&cache->regions))
 			gdri_cache_close_locked(cache, e);
 	}
-	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-	(void)gdri_cache_drain(cache, true);
-	gdri_inside_leave();
+	gdri_cache_unlock_and_wait(cache);
 	unlink_cache(cache);
 	gdri_slots_free(table_of(cache->keeps), &cache->slot);
 }

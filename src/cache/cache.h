@@ -110,6 +110,7 @@ struct gdri_cache {
 	_Atomic uint64_t pinning_low, pinning_high;
 	_Atomic bool pinning_hit;
 	_Atomic(struct gdri_entry *) released; /* taken out, to be unpinned by a drain */
+	_Atomic uint64_t leaving; /* bytes of those not unpinned yet */
 	pthread_mutex_t ending; /* of the thread that drains */
 
 	struct {
@@ -193,6 +194,8 @@ uint64_t gdri_cache_hits_of_all(void);
 /* Both work off what is doomed. The unlock drains, as far as no other thread does. */
 void gdri_cache_lock(struct gdri_cache *cache);
 void gdri_cache_unlock(struct gdri_cache *cache);
+/* And waits until what was released before the call is unpinned, by whichever thread. */
+void gdri_cache_unlock_and_wait(struct gdri_cache *cache);
 /*
  * Unpins what was released before the call, or, without wait, leaves that to a thread that is
  * draining. Returns true if this thread unpinned a region or waited for one that may have.

@@ -91,10 +91,12 @@ void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */
 	gdri_slot_retire(&e->slot);
-	if (unlist_locked(cache, e))
+	if (unlist_locked(cache, e)) {
+		atomic_fetch_add(&cache->leaving, gdri_entry_bytes(e));
 		push(&cache->released, e);
-	else
+	} else {
 		free_entry(e);
+	}
 }
 
 bool gdri_cache_drain(struct gdri_cache *cache, bool wait)
@@ -113,8 +115,11 @@ bool gdri_cache_drain(struct gdri_cache *cache, bool wait)
 		}
 		wait = false;
 		for (e = atomic_exchange(&cache->released, NULL); e; e = next) {
+			uint64_t bytes = gdri_entry_bytes(e);
+
 			next = e->next;
 			unpin(cache, e);
+			atomic_fetch_sub(&cache->leaving, bytes);
 			free_entry(e);
 			any = true;
 		}
@@ -170,6 +175,14 @@ void gdri_cache_unlock(struct gdri_cache *cache)
 		(void)gdri_cache_drain(cache, false);
 		/* A thread that found the lock taken has left more to be worked off. */
 	} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));
+	gdri_inside_leave();
+}
+
+void gdri_cache_unlock_and_wait(struct gdri_cache *cache)
+{
+	gdri_inside_enter();
+	gdri_cache_unlock(cache);
+	(void)gdri_cache_drain(cache, true);
 	gdri_inside_leave();
 }
 
@@ -257,8 +270,5 @@ void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 		reap_locked(cache);
 		sched_yield();
 	}
-	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-	(void)gdri_cache_drain(cache, true);
-	gdri_inside_leave();
+	gdri_cache_unlock_and_wait(cache);
 }

@@ -98,7 +98,6 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
-	gdri_inside_enter();
 	gdri_cache_lock(cache);
 	sweep_all_locked(cache);
 	TAILQ_FOREACH(e, &cache->regions, link)
@@ -108,9 +107,7 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 		idle = UINT64_MAX; /* regions that take no BAR go too */
 	if (idle > max_idle_bytes)
 		(void)gdri_cache_evict_locked(cache, -1, idle - max_idle_bytes, SIZE_MAX);
-	gdri_cache_unlock(cache);
-	(void)gdri_cache_drain(cache, true);
-	gdri_inside_leave();
+	gdri_cache_unlock_and_wait(cache);
 }
 
 /* What each cache of a context is asked for. */

@@ -371,9 +371,22 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	return rc;
 }
 
+/*
+ * With the regions that a thread is still unpinning, is that GPU's limit reached? Then a miss waits
+ * for that thread: other threads' evictions are faster than the one that unpins for all of them.
+ */
+static bool is_full_locked(struct gdri_cache *cache, int device)
+{
+	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
+
+	return gpu->bytes + atomic_load(&cache->leaving) > gpu->max_bytes ||
+	       cache->count >= cache->options.max_regions;
+}
+
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out)
 {
 	int rc = gdri_check_range(addr, size);
+	bool beyond = false;
 
 	/* The table cannot hold it. */
 	if (!rc && addr + size > GDRI_PAGES_LIMIT)
@@ -391,7 +404,11 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 		if (cache->keeps)
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, out);
+		beyond = !rc && is_full_locked(cache, (*out)->region.pin.device);
 	}
-	gdri_cache_unlock(cache);
+	if (beyond)
+		gdri_cache_unlock_and_wait(cache);
+	else
+		gdri_cache_unlock(cache);
 	return rc;
 }

@@ -32,22 +32,13 @@ FAULTS = {
 		reap_locked(cache);
 		sched_yield();
 	}
-	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-	(void)gdri_cache_drain(cache, true);
-""", """	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-	(void)gdri_cache_drain(cache, true);
+	gdri_cache_unlock_and_wait(cache);
+""", """	gdri_cache_unlock_and_wait(cache);
 	(void)doom_range(cache, addr, end);
 """)]),
     "forget-before-the-push": ("forget", [(ENTRY, "	while (doom_range(cache, addr, end)) {", "	if (doom_range(cache, addr, end)) {")]),
     "others-lists-are-left": ("elsewhere", [(ENTRY, "	else if (any)\n		work_off_all();", "	else if (any)\n		work_off(&cache->slot, NULL);")]),
-    "forget-without-wait": ("forget", [(ENTRY, """	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-	(void)gdri_cache_drain(cache, true);
-""", """	gdri_cache_unlock(cache);
-	gdri_inside_enter();
-""")]),
+    "forget-without-wait": ("forget", [(ENTRY, "	gdri_cache_unlock_and_wait(cache);", "	gdri_cache_unlock(cache);")]),
     "found-before-the-mark": ("joined", [("src/cache/miss.c", "GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1", "GDRI_CACHE_LIVE | 1")]),
     "look-at-the-released": ("leftover", [("src/cache/cache.c", "if (e == TAILQ_FIRST(&cache->regions))\n", "if (e->listed)\n")]),
     "mark-not-looked-at": ("joined", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
