@@ -8,10 +8,10 @@
  * An entry that is not LIVE and has no users is that lock's holder's, who releases it. The memory
  * of entries and tables is never given back: a hit beside gdr_close() meets no freed memory.
  *
- * The table names one entry for each GPU page. In a registration cache two regions share at most
- * the page at their border, which the older one has in the table. So a look-up and an invalidation
- * look one page beyond both ends of their range. Nobody invalidates the regions of ranges: each hit
- * is verified, and the newest region has the page.
+ * The table names one entry for each GPU page: that of the newest region. In a registration cache
+ * two regions share at most the page at their border, and each has a page of its own. So a look-up
+ * and an invalidation look one page beyond both ends of their range. Nobody invalidates the regions
+ * of ranges: each hit is verified.
  *
  * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. It ends the
  * regions that it overlaps by more than the page at the border; those in use end with their last
@@ -203,8 +203,6 @@ void gdri_cache_unlock_and_wait(struct gdri_cache *cache);
 bool gdri_cache_drain(struct gdri_cache *cache, bool wait);
 
 /* Called with the lock held. */
-/* Enters the pages of a LIVE entry into the table. -ENOMEM: for some of them or none. */
-int gdri_cache_enter_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /*
  * Takes a LIVE entry out of the cache and releases it, or leaves that to its last user. False: it
  * is not idle (GDRI_KILL_IDLE), or an invalidation, which counts it, was first.
@@ -216,7 +214,7 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /* Takes an entry that is neither LIVE nor used off the list; a drain unpins and frees it. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
-bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
+void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
 void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
 

@@ -17,27 +17,6 @@ static uint64_t entry_end(const struct gdri_entry *e)
 	return gdri_entry_start(e) + gdri_entry_size(e);
 }
 
-int gdri_cache_enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
-{
-	uint64_t at = gdri_entry_start(e), end = entry_end(e);
-	int rc = 0;
-
-	/* A range is verified at each hit, so the newest region may have any page. */
-	if (!cache->keeps)
-		return gdri_pages_enter(&cache->pages, at, end, e);
-	while (!rc && at < end) {
-		uint64_t next = at, stop = end;
-		bool taken = gdri_pages_next(&cache->pages, &next, end, &stop);
-
-		if (!taken)
-			next = end;
-		if (next > at)
-			rc = gdri_pages_enter(&cache->pages, at, next, e);
-		at = taken ? stop : end;
-	}
-	return rc;
-}
-
 static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->listed)

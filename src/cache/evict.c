@@ -63,34 +63,24 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
  * Releases idle regions that are stale: no get would find them, and a persistent pin holds their
  * freed memory. Verifies at most so many regions and parts, and goes on there the next time.
  */
-bool gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
+void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
-	bool any = false;
-
 	for (looks = looks < cache->count ? looks : cache->count; looks && parts; looks--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
-		bool used = gdri_entry_has_users(e);
-		bool intact =
-			used || gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
+		bool intact = gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
 
-		cache->look = e;
-		if (!used && intact && cache->look_part)
-			break;
-		cache->look = TAILQ_NEXT(e, link);
-		cache->look_part = 0;
-		if (!intact && gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE)) {
-			cache->invalidations++;
-			any = true;
+		cache->look = intact && cache->look_part ? e : TAILQ_NEXT(e, link);
+		if (!intact) {
+			cache->look_part = 0;
+			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE);
 		}
 	}
-	return any;
 }
 
 static void sweep_all_locked(struct gdri_cache *cache)
 {
-	cache->look = NULL;
 	cache->look_part = 0;
-	(void)gdri_cache_sweep_locked(cache, SIZE_MAX, SIZE_MAX);
+	gdri_cache_sweep_locked(cache, SIZE_MAX, SIZE_MAX);
 }
 
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
@@ -116,7 +106,6 @@ struct visit {
 	gdr_t g; /* its name */
 	int device;
 	uint64_t bytes;
-	bool drain_only;
 	bool evicted;
 };
 
@@ -128,15 +117,13 @@ static void visit(struct gdri_slot *slot, void *arg)
 	/* The lock of another context's cache may be held for long, by a pin or an unmap there. */
 	if (atomic_load_explicit(&cache->g, memory_order_acquire) != v->g)
 		return;
-	if (!v->drain_only) {
-		gdri_cache_lock(cache);
-		if (cache->ctx == v->ctx && !v->bytes)
-			sweep_all_locked(cache);
-		else if (cache->ctx == v->ctx && !v->evicted)
-			v->evicted = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
-		gdri_cache_unlock(cache);
-	}
-	(void)gdri_cache_drain(cache, true);
+	gdri_cache_lock(cache);
+	if (cache->ctx == v->ctx && !v->bytes)
+		sweep_all_locked(cache);
+	else if (cache->ctx == v->ctx && !v->evicted)
+		v->evicted = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
+	/* What other threads are unpinning is space too. */
+	gdri_cache_unlock_and_wait(cache);
 }
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
@@ -151,15 +138,7 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 	if (!gdri_is_short(rc) || ++attempts->failed >= MOST_ATTEMPTS ||
 	    !gdri_may_fit(device, bytes))
 		return false;
-	gdri_inside_enter();
-	/* What other threads are unpinning is space too: at the first attempt it may be enough. */
-	v.drain_only = bytes && attempts->failed == 1;
 	gdri_slots_each(&gdri_caches, visit, &v);
-	if (v.drain_only && atomic_load(&ctx->unpinned) == before) {
-		v.drain_only = false;
-		gdri_slots_each(&gdri_caches, visit, &v);
-	}
-	gdri_inside_leave();
 	attempts->unpinned = atomic_load(&ctx->unpinned);
 	return attempts->unpinned != before;
 }
@@ -184,20 +163,18 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
 	bool known = gpu != &cache->gpu[GDRI_CACHE_GPUS - 1];
+	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
 	size_t looks = was ? LOOKS_WHEN_OVER : SIZE_MAX;
 
-	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
-	for (int round = 0; round < 2; round++) {
-		while ((gpu->bytes > gpu->max_bytes &&
-			gdri_cache_evict_locked(cache, known ? device : -1, 0, looks)) ||
-		       (cache->count > cache->options.max_regions &&
-			gdri_cache_evict_locked(cache, -1, 0, looks)))
-			;
-		if (was || !is_beyond(cache, gpu))
-			break;
-		/* The second round sees what a put that came before this store has left idle. */
-		atomic_store(&cache->over, true);
-	}
+	if (!is_beyond(cache, gpu))
+		return;
+	/* Before the looks, which see what a put that came before this store has left idle. */
+	atomic_store(&cache->over, true);
+	while ((gpu->bytes > gpu->max_bytes &&
+		gdri_cache_evict_locked(cache, known ? device : -1, 0, looks)) ||
+	       (cache->count > cache->options.max_regions &&
+		gdri_cache_evict_locked(cache, -1, 0, looks)))
+		;
 	clear_over_locked(cache);
 }
 

@@ -71,7 +71,7 @@ struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, siz
 
 /*
  * Can this entry not stay beside a new region of the pages [start, end)? It has more of them than
- * one at the border, or the new region would have no page in the table.
+ * one at the border, or would have no page left in the table.
  */
 static bool is_replaced(const struct gdri_cache *cache, const struct gdri_entry *e, uint64_t start,
 			uint64_t end)
@@ -80,8 +80,8 @@ static bool is_replaced(const struct gdri_cache *cache, const struct gdri_entry 
 
 	return (from < end - GPU_PAGE_SIZE && to > start + GPU_PAGE_SIZE) ||
 	       (from >= start && to <= end) ||
-	       (end - start <= 2 * GPU_PAGE_SIZE && gdri_pages_find(&cache->pages, start) &&
-		gdri_pages_find(&cache->pages, end - 1));
+	       (to - from == 2 * GPU_PAGE_SIZE &&
+		gdri_pages_find(&cache->pages, from < start ? from : to - 1) != e);
 }
 
 static uint64_t page_end(uint64_t addr)
@@ -285,7 +285,7 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 	return rc;
 }
 
-/* Enters a LIVE entry into the table, in the place of those that cannot stay beside it. */
+/* Enters the pages of a LIVE entry into the table, and ends those that cannot stay beside it. */
 static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint64_t start = gdri_entry_start(e), end = start + gdri_entry_size(e), at = start, stop;
@@ -295,7 +295,7 @@ static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	     at = stop)
 		if (is_replaced(cache, former, start, end))
 			gdri_cache_kill_locked(cache, former, GDRI_KILL_ANY);
-	return gdri_cache_enter_locked(cache, e);
+	return gdri_pages_enter(&cache->pages, start, end, e);
 }
 
 /*
@@ -350,7 +350,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e->cache = cache;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, 1);
-	(void)gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
+	gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
 	/* Anything, before the memory is looked at; one that is at work may have passed. */
 	atomic_store(&cache->pinning_hit, false);
 	say_pinning(cache, 0, UINT64_MAX);

@@ -24,9 +24,9 @@ FAULTS = {
     "attempts-without-bound": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed < 0")]),
     "others-evictions-unseen": ("short", [(EVICT, "return attempts->unpinned != before;", "return v.evicted;")]),
     "unpins-not-counted": ("short", [(ENTRY, "atomic_fetch_add(&cache->ctx->unpinned, 1);", ";")]),
-    "space-before-it-is-unpinned": ("short", [(EVICT, """	}
-	(void)gdri_cache_drain(cache, true);
-}""", "	}\n}")]),
+    "space-before-it-is-unpinned": ("short", [(EVICT, """	/* What other threads are unpinning is space too. */
+	gdri_cache_unlock_and_wait(cache);
+""", "	gdri_cache_unlock(cache);\n")]),
     # Memory that is freed stays mapped, or another thread's is unmapped.
     "forget-waits-first": ("forget", [(ENTRY, """	while (doom_range(cache, addr, end)) {
 		reap_locked(cache);
@@ -36,7 +36,7 @@ FAULTS = {
 """, """	gdri_cache_unlock_and_wait(cache);
 	(void)doom_range(cache, addr, end);
 """)]),
-    "forget-before-the-push": ("forget", [(ENTRY, "	while (doom_range(cache, addr, end)) {", "	if (doom_range(cache, addr, end)) {")]),
+    "forget-before-the-push": ("push", [(ENTRY, "	while (doom_range(cache, addr, end)) {", "	if (doom_range(cache, addr, end)) {")]),
     "others-lists-are-left": ("elsewhere", [(ENTRY, "	else if (any)\n		work_off_all();", "	else if (any)\n		work_off(&cache->slot, NULL);")]),
     "forget-without-wait": ("forget", [(ENTRY, "	gdri_cache_unlock_and_wait(cache);", "	gdri_cache_unlock(cache);")]),
     "found-before-the-mark": ("joined", [("src/cache/miss.c", "GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1", "GDRI_CACHE_LIVE | 1")]),

@@ -468,16 +468,23 @@ static void forget(int thread)
 
 	in_context();
 	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--)
-		if (ex_random(2))
-			MUST(barcopy_cache_trim(a, ex_random(2) ? 0 : CHUNK));
-		else
-			MUST(barcopy_cache_invalidate(a, shared[1], 1));
+		MUST(barcopy_cache_trim(a, ex_random(2) ? 0 : CHUNK));
 	if (thread)
 		return;
 	gdri_cache_forget((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)a),
 			  shared[1], shared[1] + CHUNK);
 	if (!mincore(forgotten, 4096, &in_core) || bar_used(0) > bar_before + CHUNK)
 		ex_fail("what was forgotten is still mapped, or in BAR1");
+}
+
+/* The same beside an invalidation, which has doomed it and not pushed it yet. */
+static void push(int thread)
+{
+	ex_patience = 16;
+	if (thread)
+		MUST(barcopy_cache_invalidate(a, shared[1], 1));
+	else
+		forget(0);
 }
 
 /* ---- close: gdr_close() while other threads make calls on its caches, ranges and handles --------- */
@@ -854,6 +861,7 @@ const struct scenario scenarios[] = {
 	{ "reuse", 3, 256, reuse_begin, reuse, end_caches },
 	{ "hook", 3, 256, hook_begin, hook, end_caches },
 	{ "forget", 3, 256, forget_begin, forget, end_caches },
+	{ "push", 2, 256, forget_begin, push, end_caches },
 	{ "close", 3, 256, close_begin, closes, close_check },
 	{ "table", 3, 256, table_begin, table, table_check },
 	{ "fork", 3, 256, stale_begin, forks, end_caches },

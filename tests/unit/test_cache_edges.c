@@ -375,7 +375,8 @@ static void joined(void)
 		{ 70, 4, 5 }, /* and at its end */
 		{ 90, 2, 2 },
 		{ 92, 2, 2 },
-		{ 91, 2, 8 }, /* no page would be its own: over both, and 2 at each side */
+		{ 91, 2, 2 }, /* shares a page with each */
+		{ 89, 2, 5 }, /* has the last page of its own of the first: over it, and 2 below */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
