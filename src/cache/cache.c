@@ -13,16 +13,11 @@ static void init_cache(struct gdri_slot *slot)
 {
 	struct gdri_cache *cache = (struct gdri_cache *)slot;
 
+	/* The slot may be one that the parent process used. */
+	memset((char *)cache + offsetof(struct gdri_cache, invalidating), 0,
+	       offsetof(struct gdri_cache, lock) - offsetof(struct gdri_cache, invalidating));
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_mutex_init(&cache->ending, NULL);
-	/* The slot may be one that the parent process used. */
-	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		atomic_store_explicit(&cache->shard[i].hits, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->invalidating, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->doomed, NULL, memory_order_relaxed);
-	atomic_store_explicit(&cache->released, NULL, memory_order_relaxed);
-	atomic_store_explicit(&cache->leaving, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->pinning_high, 0, memory_order_relaxed);
 }
 
 /* Half of the mappings that a process may have. */

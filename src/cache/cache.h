@@ -168,19 +168,13 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 /* What a call of a context that may be short of space keeps between its attempts. */
 struct gdri_attempts {
 	unsigned int failed; /* bounds the repetitions: other threads may fill all space anew */
-	uint64_t unpinned; /* ctx->unpinned before the attempt */
+	uint64_t unpinned; /* ctx->unpinned before the attempt; 0 before the first */
 };
-
-/* Before the first attempt. */
-static inline struct gdri_attempts gdri_attempts_begin(struct gdri_ctx *ctx)
-{
-	return (struct gdri_attempts){ .unpinned = atomic_load(&ctx->unpinned) };
-}
 
 /*
  * An attempt of a call of the context ended with rc. Returns true if it was short of BAR,
- * descriptors or memory on that GPU (-1: any) and regions were unpinned since it began, by this
- * thread or another: the caller repeats it. With bytes 0 this thread evicts only stale regions.
+ * descriptors or memory on that GPU (-1: any) and regions were unpinned since it began (before the
+ * first: ever), by this thread or another: the caller repeats it. With bytes 0 this thread evicts only stale regions.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts);
@@ -265,6 +259,11 @@ static inline uint64_t gdri_entry_size(const struct gdri_entry *e)
 	return atomic_load_explicit(&e->size, memory_order_relaxed);
 }
 
+static inline uint64_t gdri_entry_end(const struct gdri_entry *e)
+{
+	return gdri_entry_start(e) + gdri_entry_size(e);
+}
+
 /* Adds a user; false if the entry is not LIVE. */
 static inline bool gdri_entry_use(struct gdri_entry *e)
 {
@@ -279,29 +278,27 @@ static inline bool gdri_entry_use(struct gdri_entry *e)
 	return true;
 }
 
+/* Do all of its bytes, from that offset on, lie in the first `have`? */
+static inline bool gdri_is_within(uint64_t offset, size_t size, uint64_t have)
+{
+	return offset < have && size && size <= have - offset;
+}
+
 /* Do all bytes of [addr, addr + size) lie in its pages? */
 static inline bool gdri_entry_covers(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	uint64_t offset = addr - gdri_entry_start(e), have = gdri_entry_size(e);
-
-	return offset < have && size && size <= have - offset;
+	return gdri_is_within(addr - gdri_entry_start(e), size, gdri_entry_size(e));
 }
 
-/* And in the bytes that it was pinned for? The entry is used. */
-static inline bool gdri_entry_inside(const struct gdri_entry *e, uint64_t addr, size_t size)
-{
-	uint64_t offset = addr - gdri_entry_start(e) - e->head;
-	uint64_t have = gdri_entry_size(e) - e->head - e->tail;
-
-	return offset < have && size && size <= have - offset;
-}
-
-/* The same, or in an allocation that was learnt since, as far as is known without CUDA. */
+/*
+ * Of a used entry that covers the range: was it pinned for these bytes, or do they lie in an
+ * allocation that was learnt since? Without CUDA.
+ */
 static inline bool gdri_entry_has(const struct gdri_entry *e, uint64_t addr, size_t size)
 {
-	return gdri_entry_inside(e, addr, size) ||
-	       (gdri_entry_covers(e, addr, size) &&
-		gdri_region_in_one_part(&e->region, addr, size));
+	return gdri_is_within(addr - gdri_entry_start(e) - e->head, size,
+			      gdri_entry_size(e) - e->head - e->tail) ||
+	       gdri_region_in_one_part(&e->region, addr, size);
 }
 
 /* May this range, of which the region has every byte, keep it pinned? */

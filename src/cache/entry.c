@@ -12,11 +12,6 @@ GDRI_SLOTS(, gdri_caches);
 GDRI_SLOTS(, gdri_ranges);
 GDRI_SLOTS(, gdri_entries);
 
-static uint64_t entry_end(const struct gdri_entry *e)
-{
-	return gdri_entry_start(e) + gdri_entry_size(e);
-}
-
 static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!e->listed)
@@ -119,7 +114,7 @@ bool gdri_cache_kill_locked(struct gdri_cache *cache, struct gdri_entry *e,
 		if (which == GDRI_KILL_IDLE && (!live || s & GDRI_CACHE_USERS))
 			return false;
 	} while (live && !atomic_compare_exchange_weak(&e->state, &s, s & GDRI_CACHE_USERS));
-	gdri_pages_erase(&cache->pages, gdri_entry_start(e), entry_end(e), e);
+	gdri_pages_erase(&cache->pages, gdri_entry_start(e), gdri_entry_end(e), e);
 	if (live && !(s & GDRI_CACHE_USERS))
 		gdri_cache_release_locked(cache, e);
 	return live;
@@ -132,7 +127,7 @@ static void reap_locked(struct gdri_cache *cache)
 
 	for (; e; e = next) {
 		next = e->next;
-		gdri_pages_erase(&cache->pages, gdri_entry_start(e), entry_end(e), e);
+		gdri_pages_erase(&cache->pages, gdri_entry_start(e), gdri_entry_end(e), e);
 		cache->invalidations += e->listed;
 		if (!(atomic_fetch_and(&e->state, GDRI_CACHE_USERS) & GDRI_CACHE_USERS))
 			gdri_cache_release_locked(cache, e);
@@ -169,10 +164,9 @@ void gdri_cache_unlock_and_wait(struct gdri_cache *cache)
 static bool doom(struct gdri_entry *e, uint64_t addr, uint64_t end)
 {
 	uint32_t s = atomic_load(&e->state);
-	uint64_t start = gdri_entry_start(e);
 
 	/* The entry may have become another one since the table was read. */
-	if (start >= end || start + gdri_entry_size(e) <= addr)
+	if (gdri_entry_start(e) >= end || gdri_entry_end(e) <= addr)
 		return false;
 	do {
 		if (!(s & GDRI_CACHE_LIVE))

@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* Which regions a cache gives up: idle ones, stale ones, and those beyond a limit. See cache.h. */
-#include "cache/cache.h"
+#include <sys/param.h>
 
-#include "base/inside.h"
+#include "cache/cache.h"
 #include "core/ctx.h"
 
 enum { LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
 
+static int bar_of(int device, struct gdri_bar *bar)
+{
+	struct gdri_pci_address pci;
+
+	if (device < 0)
+		return gdri_fail(ENODEV, "the device is not known");
+	return gdri_cuda_pci_address(device, &pci) ?: gdri_nvml_bar(&pci, bar);
+}
+
 bool gdri_may_fit(int device, uint64_t bytes)
 {
 	struct gdri_text why = { .len = 0 }; /* of the failure for which the caller asks */
-	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 	bool fits;
 
 	gdri_text_add(&why, "%s", gdri_error_text());
-	fits = device < 0 || gdri_cuda_pci_address(device, &pci) || gdri_nvml_bar(&pci, &bar) ||
-	       bytes <= bar.total;
+	fits = bar_of(device, &bar) || bytes <= bar.total;
 	gdri_error_say(why.s);
 	return fits;
 }
@@ -40,8 +47,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 	bool any = false;
 
 	/* In the second round no region has another chance. */
-	if (looks > 2 * cache->count)
-		looks = 2 * cache->count;
+	looks = MIN(looks, 2 * cache->count);
 	for (; looks && !TAILQ_EMPTY(&cache->regions) && (!any || freed < bytes); looks--) {
 		struct gdri_entry *e = TAILQ_FIRST(&cache->regions);
 		uint64_t size = gdri_entry_bytes(e);
@@ -65,7 +71,7 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
  */
 void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
 {
-	for (looks = looks < cache->count ? looks : cache->count; looks && parts; looks--) {
+	for (looks = MIN(looks, cache->count); looks && parts; looks--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
 		bool intact = gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
 
@@ -162,7 +168,6 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 {
 	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
-	bool known = gpu != &cache->gpu[GDRI_CACHE_GPUS - 1];
 	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
 	size_t looks = was ? LOOKS_WHEN_OVER : SIZE_MAX;
 
@@ -170,8 +175,7 @@ void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
 		return;
 	/* Before the looks, which see what a put that came before this store has left idle. */
 	atomic_store(&cache->over, true);
-	while ((gpu->bytes > gpu->max_bytes &&
-		gdri_cache_evict_locked(cache, known ? device : -1, 0, looks)) ||
+	while ((gpu->bytes > gpu->max_bytes && gdri_cache_evict_locked(cache, device, 0, looks)) ||
 	       (cache->count > cache->options.max_regions &&
 		gdri_cache_evict_locked(cache, -1, 0, looks)))
 		;
@@ -186,21 +190,19 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 {
 	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	uint64_t limit = cache->options.max_bytes, memory;
-	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
 	if (gpu->max_bytes)
 		return;
 	if (!limit) {
 		limit = UINT64_MAX;
-		if (device >= 0 && !gdri_cuda_pci_address(device, &pci) &&
-		    !gdri_nvml_bar(&pci, &bar))
+		if (!bar_of(device, &bar))
 			limit = (bar.free + gpu->bytes) / 4 * 3;
-		if (device >= 0 && !gdri_cuda_total_memory(device, &memory) && memory / 4 < limit)
-			limit = memory / 4;
+		if (device >= 0 && !gdri_cuda_total_memory(device, &memory))
+			limit = MIN(limit, memory / 4);
 		if (limit == UINT64_MAX)
 			gdri_log(GDRI_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
-				 device >= 0 ? gdri_error_text() : "the device is not known");
+				 gdri_error_text());
 	}
 	gpu->max_bytes = limit ? limit : 1;
 }

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* A miss: look again under the lock, choose what to pin, enter it, pin. See cache.h. */
+#include <sys/param.h>
+
 #include "cache/cache.h"
 #include "core/ctx.h"
 #include "core/handle.h"
 
 /* How many idle regions, and parts of them, a miss verifies: stale ones hold freed memory. */
-enum { LOOKS = 4, LOOK_PARTS = 16 };
+enum { LOOKS = 4, LOOK_PARTS = 16, PLACES = 5 };
 
-/* Where a region that has the range may be found: its pages, and those beyond its ends. */
-#define PLACES(addr, size)                                                              \
-	{                                                                               \
-		(addr) + (size) / 2, addr, (addr) + (size)-1, (addr)-GPU_PAGE_SIZE,     \
-			(addr) + (size)-1 + GPU_PAGE_SIZE                               \
-	}
-enum { MIDDLE, PLACE_COUNT = 5 };
+/* Where a region that has the range may be found: its pages, the middle first, and those beyond. */
+static uint64_t place(int i, uint64_t addr, size_t size)
+{
+	const uint64_t places[PLACES] = { addr + size / 2, addr, addr + size - 1,
+					  addr - GPU_PAGE_SIZE, addr + size - 1 + GPU_PAGE_SIZE };
+
+	return places[i];
+}
 
 struct gdri_entry *gdri_cache_hit_ends(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	const uint64_t places[PLACE_COUNT] = PLACES(addr, size);
 	struct gdri_entry *e = NULL;
 
-	for (int i = MIDDLE + 1; !e && i < PLACE_COUNT; i++)
-		if ((places[i] ^ places[MIDDLE]) & GPU_PAGE_MASK)
-			e = gdri_cache_hit_at(cache, places[i], addr, size);
+	for (int i = 1; !e && i < PLACES; i++)
+		if ((place(i, addr, size) ^ place(0, addr, size)) & GPU_PAGE_MASK)
+			e = gdri_cache_hit_at(cache, place(i, addr, size), addr, size);
 	return e;
 }
 
@@ -41,14 +43,11 @@ static bool use_locked(struct gdri_cache *cache, struct gdri_entry *e, uint64_t 
 /* The entry whose region has the range, used; or NULL. */
 static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	const uint64_t places[PLACE_COUNT] = PLACES(addr, size);
-
-	for (int i = MIDDLE; i < PLACE_COUNT; i++) {
-		struct gdri_entry *e = gdri_pages_find(&cache->pages, places[i]);
+	for (int i = 0; i < PLACES; i++) {
+		struct gdri_entry *e = gdri_pages_find(&cache->pages, place(i, addr, size));
 
 		if (e && gdri_entry_covers(e, addr, size) &&
-		    gdri_entry_serves(cache, e, addr, size) &&
-		    use_locked(cache, e, addr, size))
+		    gdri_entry_serves(cache, e, addr, size) && use_locked(cache, e, addr, size))
 			return e;
 	}
 	return NULL;
@@ -76,7 +75,7 @@ struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, siz
 static bool is_replaced(const struct gdri_cache *cache, const struct gdri_entry *e, uint64_t start,
 			uint64_t end)
 {
-	uint64_t from = gdri_entry_start(e), to = from + gdri_entry_size(e);
+	uint64_t from = gdri_entry_start(e), to = gdri_entry_end(e);
 
 	return (from < end - GPU_PAGE_SIZE && to > start + GPU_PAGE_SIZE) ||
 	       (from >= start && to <= end) ||
@@ -89,123 +88,110 @@ static uint64_t page_end(uint64_t addr)
 	return (addr + GPU_PAGE_OFFSET) & GPU_PAGE_MASK;
 }
 
-/*
- * Widens [*low, *high), within the allocations [first, last) at its ends, over the regions that it
- * replaces in a registration cache, and beyond them by as many bytes, at most by its own length, up
- * to `most` bytes in all and to the next region. Kills stale regions on the way.
- */
-static void join_locked(struct gdri_cache *cache, uint64_t first, uint64_t last, uint64_t most,
-			uint64_t *low, uint64_t *high)
+struct bytes {
+	uint64_t low, high;
+};
+
+static uint64_t touched_by(const struct bytes *b)
 {
-	uint64_t start = *low & GPU_PAGE_MASK, end = page_end(*high), at = start, stop;
-	uint64_t from = *low, to = *high, more = 0;
+	return gdri_touched(b->low, b->high - b->low);
+}
+
+/*
+ * Widens b over the regions that it replaces in a registration cache, and beyond them by as many
+ * bytes, at most by its own length, up to `most` bytes in all, to the next region, and to the ends of
+ * the allocations at its ends. Kills stale regions on the way.
+ */
+static void join_locked(struct gdri_cache *cache, const struct bytes *allocations, uint64_t most,
+			struct bytes *b)
+{
+	uint64_t start = b->low & GPU_PAGE_MASK, end = page_end(b->high), at = start, stop;
+	struct bytes own = *b;
 	struct gdri_entry *e, *former = NULL;
 	bool up = false, down = false;
+	uint64_t more = 0;
 
-	for (; (e = gdri_pages_next(&cache->pages, &at, end, &stop)); at = stop) {
-		uint64_t a = gdri_entry_start(e), b = a + gdri_entry_size(e);
+	for (; (e = gdri_pages_next(&cache->pages, &at, end, &stop)); at = stop, former = e) {
+		uint64_t low = MAX(own.low, gdri_entry_start(e));
+		uint64_t high = MIN(own.high, gdri_entry_end(e));
 
 		if (e == former)
 			continue;
-		former = e;
-		a = a > from ? a : from;
-		b = b < to ? b : to;
-		if (gdri_region_verify(&e->region, NULL, a, b - a) == GDRI_STALE) {
+		if (gdri_region_verify(&e->region, NULL, low, high - low) == GDRI_STALE) {
 			cache->invalidations += gdri_cache_kill_locked(cache, e, GDRI_KILL_ANY);
-			continue;
-		}
-		if (e->region.host || !is_replaced(cache, e, start, end) ||
-		    !(atomic_load(&e->state) & GDRI_CACHE_LIVE))
-			continue;
-		down |= start < gdri_entry_start(e);
-		up |= end > gdri_entry_start(e) + gdri_entry_size(e);
-		more += gdri_entry_size(e);
-		if (cache->keeps) {
-			*low = e->region.low < *low ? e->region.low : *low;
-			*high = e->region.high > *high ? e->region.high : *high;
+		} else if (!e->region.host && is_replaced(cache, e, start, end) &&
+			   atomic_load(&e->state) & GDRI_CACHE_LIVE) {
+			down |= start < gdri_entry_start(e);
+			up |= end > gdri_entry_end(e);
+			more += gdri_entry_size(e);
+			b->low = cache->keeps ? MIN(b->low, e->region.low) : b->low;
+			b->high = cache->keeps ? MAX(b->high, e->region.high) : b->high;
 		}
 	}
-	start = *low & GPU_PAGE_MASK;
-	end = page_end(*high);
-	most = most > end - start ? most - (end - start) : 0;
-	more = more < end - start ? more : end - start;
-	more = more < most ? more : most & GPU_PAGE_MASK;
+	start = b->low & GPU_PAGE_MASK;
+	end = page_end(b->high);
+	most = most > end - start ? (most - (end - start)) & GPU_PAGE_MASK : 0;
+	more = MIN(MIN(more, end - start), most);
 	more = up && down ? more / 2 & GPU_PAGE_MASK : more;
 	/* Not over a part of another region: that would end, and its next get end this one. */
-	if (down && first < *low) {
-		at = start > more && start - more > first ? start - more : first;
+	if (down) {
+		at = MAX(allocations->low, start - MIN(start, more));
 		e = gdri_pages_find(&cache->pages, at);
 		if (e && gdri_entry_start(e) < (at & GPU_PAGE_MASK))
-			at = gdri_entry_start(e) + gdri_entry_size(e);
-		*low = at < *low ? at : *low;
+			at = gdri_entry_end(e);
+		b->low = MIN(b->low, at);
 	}
-	if (up && last > *high) {
-		at = end + more < last ? end + more : last;
+	if (up) {
+		at = MIN(allocations->high, end + more);
 		e = gdri_pages_find(&cache->pages, at - 1);
-		if (e && gdri_entry_start(e) + gdri_entry_size(e) > page_end(at))
+		if (e && gdri_entry_end(e) > page_end(at))
 			at = gdri_entry_start(e);
-		*high = at > *high ? at : *high;
+		b->high = MAX(b->high, at);
 	}
 }
 
 /*
- * Widens [*low, *high), whose first byte m describes, to the allocations of up to 2 MiB at its
- * ends. The allocations at its ends, of any size, reach from *first to *last.
+ * Widens b, whose first byte m describes, to the allocations of up to 2 MiB at its ends, and *all,
+ * which is b, to those of any size.
  */
-static void take_whole(struct gdri_memory m, uint64_t *low, uint64_t *high, uint64_t *first,
-		       uint64_t *last)
+static void take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 {
-	uint64_t ends[2] = { *low, *high - 1 };
+	const uint64_t ends[2] = { b->low, b->high - 1 };
 
-	*first = *low;
-	*last = *high;
 	for (int i = 0; i < 2; i++) {
-		uint64_t end;
-
 		if (ends[i] - m.base >= m.size)
 			gdri_cuda_describe(ends[i], 1, &m);
-		end = m.base + m.size;
-		if (end <= m.base)
+		if (m.base + m.size <= m.base) /* not known */
 			continue;
-		*first = m.base < *first ? m.base : *first;
-		*last = end > *last ? end : *last;
+		all->low = MIN(all->low, m.base);
+		all->high = MAX(all->high, m.base + m.size);
 		if (m.size <= GDRI_WHOLE_MAX) {
-			*low = m.base < *low ? m.base : *low;
-			*high = end > *high ? end : *high;
+			b->low = MIN(b->low, m.base);
+			b->high = MAX(b->high, m.base + m.size);
 		}
 	}
 }
 
-/* Widens [*low, *high) of the memory m to what is to be pinned for it; see cache.h. */
-static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, uint64_t *low,
-			  uint64_t *high)
+/* Widens b, of the memory m, to what is to be pinned for it; see cache.h. */
+static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, struct bytes *b)
 {
 	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
-	uint64_t touched = gdri_touched(*low, *high - *low), first, last;
-	uint64_t whole_low = *low, whole_high = *high, wide_low, wide_high;
+	struct bytes wide = *b, all = *b;
 
-	take_whole(*m, &whole_low, &whole_high, &first, &last);
-	if (m->kind == GDRI_MEMORY_HOST) { /* nothing is pinned there */
-		*low = whole_low;
-		*high = whole_high;
-		return;
-	}
 	if (!cache->keeps)
-		limit = touched > GDRI_WHOLE_MAX / 2 ? 2 * touched : GDRI_WHOLE_MAX;
+		limit = MAX(GDRI_WHOLE_MAX, 2 * touched_by(b));
 	else if (!limit)
 		limit = UINT64_MAX;
-	if (gdri_touched(whole_low, whole_high - whole_low) <= limit) {
-		*low = whole_low;
-		*high = whole_high;
-	}
-	wide_low = *low;
-	wide_high = *high;
+	take_whole(*m, &wide, &all);
+	if (m->kind == GDRI_MEMORY_HOST || touched_by(&wide) <= limit)
+		*b = wide;
+	if (m->kind == GDRI_MEMORY_HOST) /* nothing is pinned there */
+		return;
+	wide = *b;
 	limit = cache->keeps ? limit / 2 : limit;
-	join_locked(cache, first, last, limit, &wide_low, &wide_high);
-	if (gdri_touched(wide_low, wide_high - wide_low) <= limit) {
-		*low = wide_low;
-		*high = wide_high;
-	}
+	join_locked(cache, &all, limit, &wide);
+	if (touched_by(&wide) <= limit)
+		*b = wide;
 }
 
 static void say_pinning(struct gdri_cache *cache, uint64_t low, uint64_t high)
@@ -221,15 +207,17 @@ static void say_pinning(struct gdri_cache *cache, uint64_t low, uint64_t high)
 static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const struct gdri_memory *m,
 		       uint64_t addr, size_t size)
 {
+	struct bytes b = { addr, addr + size };
 	struct gdri_pin_request wide, own;
-	uint64_t low = addr, high = addr + size;
 	bool again;
 	int rc;
 
-	choose_locked(cache, m, &low, &high);
-	say_pinning(cache, low & GPU_PAGE_MASK, page_end(high));
+	choose_locked(cache, m, &b);
+	say_pinning(cache, b.low & GPU_PAGE_MASK, page_end(b.high));
 	do {
-		wide = (struct gdri_pin_request){ .addr = low, .size = high - low, .memory = *m };
+		wide = (struct gdri_pin_request){ .addr = b.low,
+						  .size = b.high - b.low,
+						  .memory = *m };
 		own = (struct gdri_pin_request){ .addr = addr, .size = size, .memory = *m };
 		rc = gdri_region_open(&e->region, &cache->ctx->backends, &wide, cache->flags);
 		if (rc && wide.size > size)
@@ -262,12 +250,11 @@ static void set_for_hits(struct gdri_entry *e, const struct gdri_region *r)
 	uint64_t low = r->low, high = r->high, start = r->pin.va, end = gdri_region_end(r);
 
 	if (r->part_count) {
-		low = r->parts[0].start < low ? r->parts[0].start : low;
-		high = r->parts[r->part_count - 1].end > high ? r->parts[r->part_count - 1].end
-							      : high;
+		low = MIN(low, r->parts[0].start);
+		high = MAX(high, r->parts[r->part_count - 1].end);
 	}
-	e->head = (uint16_t)(low > start ? low - start : 0);
-	e->tail = (uint16_t)(high < end ? end - high : 0);
+	e->head = (uint16_t)(MAX(low, start) - start);
+	e->tail = (uint16_t)(end - MIN(high, end));
 	e->cpu = gdri_region_pointer(r, start);
 }
 
@@ -288,7 +275,7 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 /* Enters the pages of a LIVE entry into the table, and ends those that cannot stay beside it. */
 static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
-	uint64_t start = gdri_entry_start(e), end = start + gdri_entry_size(e), at = start, stop;
+	uint64_t start = gdri_entry_start(e), end = gdri_entry_end(e), at = start, stop;
 	struct gdri_entry *former;
 
 	for (; cache->keeps && (former = gdri_pages_next(&cache->pages, &at, end, &stop));
@@ -305,14 +292,12 @@ static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
-	int rc = 0;
+	int rc = cache->keeps ? new_handle(cache, e) : 0;
 
-	set_for_hits(e, r);
-	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
-	if (cache->keeps)
-		rc = new_handle(cache, e);
 	if (rc)
 		return rc;
+	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
+	set_for_hits(e, r);
 	atomic_store_explicit(&e->start, r->pin.va, memory_order_relaxed);
 	atomic_store_explicit(&e->size, gdri_region_end(r) - r->pin.va, memory_order_relaxed);
 	gdri_cache_gpu(cache, r->pin.device)->bytes += gdri_entry_bytes(e);

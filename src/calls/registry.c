@@ -46,13 +46,12 @@ static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size_t size,
 		struct gdri_entry **e)
 {
-	struct gdri_attempts attempts;
+	struct gdri_attempts attempts = { 0 };
 	struct gdri_ctx *ctx;
 	int rc = hold(c, cache, &ctx);
 
 	if (rc)
 		return rc;
-	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = gdri_cache_miss(cache, addr, size, e);
 	while (gdri_is_short(rc) &&

@@ -21,7 +21,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, known, "barcopy_mem_alloc") ?: gdri_ctx_get(g, &ctx);
-	struct gdri_attempts attempts;
+	struct gdri_attempts attempts = { 0 };
 	bool allocated;
 
 	if (rc)
@@ -30,7 +30,6 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	 * An idle region can keep freed GPU memory allocated: stale ones give way, then for the pin
 	 * and the map of memory that was allocated the others.
 	 */
-	attempts = gdri_attempts_begin(ctx);
 	do {
 		allocated = false;
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
@@ -92,7 +91,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	const struct gdri_imported imported = { .fd = fd,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
-	struct gdri_attempts attempts;
+	struct gdri_attempts attempts = { 0 };
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
 
@@ -104,7 +103,6 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	rc = rc ?: gdri_ctx_get(g, &ctx);
 	if (rc)
 		return gdri_out(rc);
-	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size, &attempts));
@@ -115,14 +113,13 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		      gdr_mh_t *handle)
 {
 	const int known = BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS;
-	struct gdri_attempts attempts;
+	struct gdri_attempts attempts = { 0 };
 	struct gdri_ctx *ctx;
 	int rc = cpu_ptr && handle ? 0 : gdri_null("cpu_ptr or handle");
 
 	rc = rc ?: gdri_check_flags(flags, known, "barcopy_map_range") ?: gdri_ctx_get(g, &ctx);
 	if (rc)
 		return gdri_out(rc);
-	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = gdri_range_map(ctx, addr, size, flags, false, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&

@@ -107,10 +107,15 @@ FAULTS = {
     # What is to end stays, or ends beside a call that uses it.
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
-    "unpin-under-the-lock": ("hook", [(ENTRY, """		push(&cache->released, e);
-	else
-		free_entry(e);""", """		unpin(cache, e);
-	free_entry(e);""")]),
+    "unpin-under-the-lock": ("hook", [(ENTRY, """		atomic_fetch_add(&cache->leaving, gdri_entry_bytes(e));
+		push(&cache->released, e);
+	} else {
+		free_entry(e);
+	}
+""", """		unpin(cache, e);
+	}
+	free_entry(e);
+""")]),
     "close-without-wait": ("memory", [("src/core/ctx.c", """	while ((*ctx)->calls)
 		pthread_cond_wait(&(*ctx)->idle, &(*ctx)->lock);
 """, "")]),
