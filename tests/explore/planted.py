@@ -36,7 +36,11 @@ FAULTS = {
 """, """	gdri_cache_unlock_and_wait(cache);
 	(void)doom_range(cache, addr, end);
 """)]),
-    "forget-before-the-push": ("push", [(ENTRY, "	while (doom_range(cache, addr, end)) {", "	if (doom_range(cache, addr, end)) {")]),
+    "forget-before-the-push": ("push", [(ENTRY, """	while (doom_range(cache, addr, end)) {
+		reap_locked(cache);
+		sched_yield();
+	}
+""", "	(void)doom_range(cache, addr, end);\n")]),
     "others-lists-are-left": ("elsewhere", [(ENTRY, "	else if (any)\n		work_off_all();", "	else if (any)\n		work_off(&cache->slot, NULL);")]),
     "forget-without-wait": ("forget", [(ENTRY, "	gdri_cache_unlock_and_wait(cache);", "	gdri_cache_unlock(cache);")]),
     "found-before-the-mark": ("joined", [("src/cache/miss.c", "GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1", "GDRI_CACHE_LIVE | 1")]),
