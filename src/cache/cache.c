@@ -51,9 +51,8 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 			      memory_order_relaxed);
 }
 
-/* keeps: a registration cache; false: for ranges. Their regions have these flags. */
-static int new_cache(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
-		     uint32_t flags, struct gdri_cache **out)
+int gdri_cache_create(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
+		      uint32_t flags, struct gdri_cache **out)
 {
 	struct gdri_slots *table = table_of(keeps);
 	struct gdri_cache *cache =
@@ -86,49 +85,6 @@ static int new_cache(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_optio
 	(void)gdri_slot_publish(&cache->slot);
 	*out = cache;
 	return 0;
-}
-
-int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
-		      barcopy_cache_t *out)
-{
-	struct gdri_cache *cache;
-	int rc = new_cache(ctx, true, options, 0, &cache);
-
-	if (!rc)
-		*out = (barcopy_cache_t)(uintptr_t)gdri_slot_name(&cache->slot);
-	return rc;
-}
-
-_Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
-	       "ctx->ranges has room for every combination of flags");
-
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, bool any,
-		   void **cpu_ptr, gdr_mh_t *handle)
-{
-	static const barcopy_cache_options_t no_limits = { .max_bytes = UINT64_MAX,
-							   .max_regions = UINT64_MAX };
-	struct gdri_cache **ranges = &ctx->ranges[flags];
-	struct gdri_entry *e;
-	void *cpu;
-	int rc;
-
-	pthread_mutex_lock(&ctx->ranges_lock);
-	rc = *ranges ? 0 : new_cache(ctx, false, &no_limits, flags, ranges);
-	pthread_mutex_unlock(&ctx->ranges_lock);
-	if (rc)
-		return rc;
-	e = any ? gdri_cache_cover(*ranges, addr, size) : gdri_cache_hit(*ranges, addr, size);
-	if (!e)
-		rc = any ? -ENOENT : gdri_cache_miss(*ranges, addr, size, &e);
-	if (rc)
-		return rc;
-	cpu = gdri_region_pointer(&e->region, addr);
-	rc = gdri_handle_new(ctx, &e->region, addr, addr + size, handle);
-	if (rc)
-		(void)gdri_cache_unuse(*ranges, e);
-	else
-		*cpu_ptr = cpu;
-	return rc;
 }
 
 uint64_t gdri_cache_hits(const struct gdri_cache *cache)

@@ -3,23 +3,23 @@
  * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
  * (barcopy_map_range()) share a region while it is used. Both are a struct gdri_cache.
  *
- * An entry is a region that can be found. Its atomic word has the number of its users, and LIVE
- * while threads may become users. A thread without cache->lock reads the rest of it as a user only.
- * An entry that is not LIVE and has no users is that lock's holder's, who releases it. The memory
+ * An entry is a region that can be found. Its atomic word counts its users, and has LIVE while
+ * threads may become users. A thread without cache->lock reads the rest of it as a user only. An
+ * entry that is not LIVE and has no users belongs to that lock's holder, who releases it. The memory
  * of entries and tables is never given back: a hit beside gdr_close() meets no freed memory.
  *
  * The table names one entry for each GPU page: that of the newest region. In a registration cache
  * two regions share at most the page at their border, and each has a page of its own. So a look-up
- * and an invalidation look one page beyond both ends of their range. Nobody invalidates the regions
- * of ranges: each hit is verified.
+ * and an invalidation look one page beyond both ends of their range. Regions of ranges may overlap:
+ * nobody invalidates them, and each hit is verified.
  *
- * What a miss pins: the range, and allocations of up to 2 MiB at its ends whole. It ends the
- * regions that it overlaps by more than the page at the border; those in use end with their last
- * put. The new region covers them too. Where the range goes beyond them it adds as many bytes as
- * they have, but no part of another region. So what slides or grows pins at most four times its
- * path, or eight times if now at one end, now at the other. It adds up to half of the limit; if the
- * regions to be covered are more, it is the range's alone, and they end all the same. What a range
- * (of barcopy_map_range()) pins or shares has at most 2 MiB or twice its own pages.
+ * What a miss pins: the range; allocations of up to 2 MiB at its ends, whole; the regions that it
+ * overlaps by more than a page at the border; and, where the range goes beyond those, as many bytes
+ * as they have, but no part of a further region. The last two, of at most half of the limit in all,
+ * are left out where those regions are more. The new region replaces them either way: they end, and
+ * those in use are unpinned by their last put. So what slides or grows pins at most four times its
+ * path, or eight times if now at one end, now at the other. What a range of barcopy_map_range() pins
+ * or shares has at most 2 MiB or twice the range's pages.
  *
  * Invalidation takes no lock and allocates nothing, as a hook may call it inside this very code. It
  * turns LIVE into DOOMED and puts the entry on a list, which the lock's holder works off. A miss
@@ -30,8 +30,7 @@
  * cache->ending a drain unpins what is on the list. Who finds `ending` taken goes on, as its holder
  * looks at the list again after the unlock. Who needs the regions unpinned, or their space, waits.
  * Lock order: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. CUDA, the
- * driver and munmap() with its hooks run under cache->lock in a miss and a trim, which verify and
- * pin, and in gdr_close().
+ * driver and hooks of munmap() run under cache->lock in a miss, a trim and gdr_close().
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
@@ -134,12 +133,9 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 
 /* The int functions return 0 or -errno with its text. barcopy.h has what is not explained here. */
 
-/* any: only shares a region that covers the range, however long. -ENOENT, without a text: none. */
-int gdri_range_map(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, bool any,
-		   void **cpu_ptr, gdr_mh_t *handle);
-
-int gdri_cache_create(struct gdri_ctx *ctx, const barcopy_cache_options_t *options,
-		      barcopy_cache_t *cache);
+/* keeps: a registration cache; false: for ranges. Its regions have these enum gdri_region_flags. */
+int gdri_cache_create(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
+		      uint32_t flags, struct gdri_cache **out);
 
 /* -EBUSY while a region is in use; -EINVAL: the cache of that name has ended. */
 int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name);
@@ -211,9 +207,6 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
 void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
 void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
-
-/* May so many bytes fit the BAR of that GPU at all? */
-bool gdri_may_fit(int device, uint64_t bytes);
 
 /* The bytes of the GPU pages that [addr, addr + size) touches. */
 static inline uint64_t gdri_touched(uint64_t addr, uint64_t size)

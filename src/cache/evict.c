@@ -7,27 +7,6 @@
 
 enum { LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
 
-static int bar_of(int device, struct gdri_bar *bar)
-{
-	struct gdri_pci_address pci;
-
-	if (device < 0)
-		return gdri_fail(ENODEV, "the device is not known");
-	return gdri_cuda_pci_address(device, &pci) ?: gdri_nvml_bar(&pci, bar);
-}
-
-bool gdri_may_fit(int device, uint64_t bytes)
-{
-	struct gdri_text why = { .len = 0 }; /* of the failure for which the caller asks */
-	struct gdri_bar bar;
-	bool fits;
-
-	gdri_text_add(&why, "%s", gdri_error_text());
-	fits = bar_of(device, &bar) || bytes <= bar.total;
-	gdri_error_say(why.s);
-	return fits;
-}
-
 static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	if (!gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE))
@@ -196,7 +175,7 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 		return;
 	if (!limit) {
 		limit = UINT64_MAX;
-		if (!bar_of(device, &bar))
+		if (!gdri_cuda_bar(device, &bar))
 			limit = (bar.free + gpu->bytes) / 4 * 3;
 		if (device >= 0 && !gdri_cuda_total_memory(device, &memory))
 			limit = MIN(limit, memory / 4);

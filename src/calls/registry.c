@@ -162,6 +162,7 @@ int barcopy_cache_trim(barcopy_cache_t c, uint64_t max_idle_bytes)
 int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache)
 {
 	barcopy_cache_options_t o = { 0 };
+	struct gdri_cache *made;
 	struct gdri_ctx *ctx;
 	int rc = 0;
 
@@ -173,7 +174,12 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 		rc = gdri_fail(EINVAL, "unknown validity %u", o.validity);
 	rc = rc		 ?: gdri_check_flags(o.flags, BARCOPY_CACHE_NO_SYNC_MEMOPS, "a cache")
 		 ?: gdri_ctx_get(g, &ctx);
-	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_cache_create(ctx, &o, cache)));
+	if (rc)
+		return gdri_out(rc);
+	rc = gdri_cache_create(ctx, true, &o, 0, &made);
+	if (!rc)
+		*cache = (barcopy_cache_t)(uintptr_t)gdri_slot_name(&made->slot);
+	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
 int barcopy_cache_destroy(barcopy_cache_t c)

@@ -109,6 +109,39 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }
 
+_Static_assert((BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS) < 4,
+	       "ctx->ranges has room for every combination of flags");
+
+/* any: only shares a region that covers the range, however long. -ENOENT, without a text: none. */
+static int map_range(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t flags, bool any,
+		     void **cpu_ptr, gdr_mh_t *handle)
+{
+	static const barcopy_cache_options_t no_limits = { .max_bytes = UINT64_MAX,
+							   .max_regions = UINT64_MAX };
+	struct gdri_cache **ranges = &ctx->ranges[flags];
+	struct gdri_entry *e;
+	void *cpu;
+	int rc;
+
+	pthread_mutex_lock(&ctx->ranges_lock);
+	rc = *ranges ? 0 : gdri_cache_create(ctx, false, &no_limits, flags, ranges);
+	pthread_mutex_unlock(&ctx->ranges_lock);
+	if (rc)
+		return rc;
+	e = any ? gdri_cache_cover(*ranges, addr, size) : gdri_cache_hit(*ranges, addr, size);
+	if (!e)
+		rc = any ? -ENOENT : gdri_cache_miss(*ranges, addr, size, &e);
+	if (rc)
+		return rc;
+	cpu = gdri_region_pointer(&e->region, addr);
+	rc = gdri_handle_new(ctx, &e->region, addr, addr + size, handle);
+	if (rc)
+		(void)gdri_cache_unuse(*ranges, e);
+	else
+		*cpu_ptr = cpu;
+	return rc;
+}
+
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		      gdr_mh_t *handle)
 {
@@ -121,10 +154,10 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 	if (rc)
 		return gdri_out(rc);
 	do
-		rc = gdri_range_map(ctx, addr, size, flags, false, cpu_ptr, handle);
+		rc = map_range(ctx, addr, size, flags, false, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &attempts));
-	if (gdri_is_short(rc) && !gdri_range_map(ctx, addr, size, flags, true, cpu_ptr, handle))
+	if (gdri_is_short(rc) && !map_range(ctx, addr, size, flags, true, cpu_ptr, handle))
 		rc = 0;
 	return gdri_out(gdri_ctx_put(ctx, rc));
 }

@@ -188,5 +188,8 @@ struct gdri_bar {
 };
 /* BAR1 of a PCI function; -ENOTSUP (no NVML, or it does not know), -EIO. */
 int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar);
+int gdri_cuda_bar(int device, struct gdri_bar *bar); /* the same, by CUDA's number; -1: -ENODEV */
+/* May so many bytes fit the BAR of that GPU at all? It leaves the text of the last error. */
+bool gdri_may_fit(int device, uint64_t bytes);
 
 #endif

@@ -210,3 +210,24 @@ int gdri_nvml_bar(const struct gdri_pci_address *pci, struct gdri_bar *bar)
 	bar->free = memory.bar1Free;
 	return 0;
 }
+
+int gdri_cuda_bar(int device, struct gdri_bar *bar)
+{
+	struct gdri_pci_address pci;
+
+	if (device < 0)
+		return gdri_fail(ENODEV, "the device is not known");
+	return gdri_cuda_pci_address(device, &pci) ?: gdri_nvml_bar(&pci, bar);
+}
+
+bool gdri_may_fit(int device, uint64_t bytes)
+{
+	struct gdri_text why = { .len = 0 }; /* of the failure for which the caller asks */
+	struct gdri_bar bar;
+	bool fits;
+
+	gdri_text_add(&why, "%s", gdri_error_text());
+	fits = gdri_cuda_bar(device, &bar) || bytes <= bar.total;
+	gdri_error_say(why.s);
+	return fits;
+}
