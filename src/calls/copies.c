@@ -42,8 +42,9 @@ void gdri_count_copies(struct gdri_counters *counters, enum gdri_access access, 
 }
 
 /*
- * Copies that are counted or refused. Out of line, with the callers' order of arguments and its
- * result returned as it is: they end by a jump here, and their fast path saves no register.
+ * Copies that are counted or refused. Out of line, with the callers' order of arguments, and its
+ * result is returned as it is: so the callers end by a jump here, and their fast path saves no
+ * register.
  */
 static __attribute__((noinline)) int counted_copy(gdr_mh_t handle, void *dst, const void *src,
 						  size_t size, enum gdri_access access)
