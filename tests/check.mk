@@ -22,8 +22,8 @@ sanitizers := ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_s
 PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
-# They run a queue's instructions in orders that a seed decides: under ASan in check-ci.
-EXPLORERS := test_queue_explorer test_queue_ports
+# Natively in check, under ASan in check-ci: the dearest programs, and those of which the tools' objects are a part.
+LATE_PROGRAMS := test_queue_explorer test_queue_ports test_cache_model $(notdir $(DOCTOR_TESTS))
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
@@ -61,7 +61,7 @@ report = @tests/report $(RESULTS)
 check:
 	@tests/deps.sh check
 	$(begin)
-	$(call run,asan.programs native.programs $(call wanted,$(CHECK_SCRIPTS:%=%.script) $(PYTHON_SCRIPTS:%=%.script)) clang.syntax)
+	$(call run,asan.programs native.programs $(call wanted,$(CHECK_STEPS)) clang.syntax NATIVE_GOALS='$(CHECK_GOALS)')
 	@export O=$(out); gdrdrv/tests/run.sh stamped; case $$? in \
 		1) $(JOB_LONG) kernel/6.1 gdrdrv/tests/run.sh quick_6.1 ;; \
 		2) echo 'The driver was not booted: make check-kernel' ;; esac
@@ -72,13 +72,13 @@ test tests: check
 check-ci:
 	@tests/deps.sh ci
 	$(begin)
-	$(call run,ci.tests ASAN_PROGRAMS='$(EXPLORERS)')
+	$(call run,ci.tests ASAN_PROGRAMS='$(LATE_PROGRAMS)')
 	$(report)
 
 check-full:
 	@tests/deps.sh full
 	$(begin)
-	$(call run,ci.tests full.tests ARM64_FULL=1 ASAN_PROGRAMS='$(EXPLORERS)')
+	$(call run,ci.tests full.tests ARM64_FULL=1 ASAN_PROGRAMS='$(LATE_PROGRAMS)')
 	$(report)
 
 # A name with a dot is a step of these commands, and no file.
@@ -101,19 +101,23 @@ check-kernel:
 
 # ---- programs --------------------------------------------------------------------------------------
 
-ASAN_PROGRAMS := $(filter-out $(EXPLORERS) $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS))
+ASAN_PROGRAMS := $(filter-out $(LATE_PROGRAMS) $(filter-out gpu_%,$(NATIVE_PROGRAMS)),$(PROGRAMS))
 ASAN_STEPS := $(ASAN_PROGRAMS:%=asan/%.program)
-NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(EXPLORERS))
+NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(LATE_PROGRAMS))
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
 LONG_STEPS := $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
 # Valgrind gets all cases of a program in one process: not of these, which need one for each.
 VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_gdrdrv_errors test_mem,$(PROGRAMS)))
-# A script may use any of the programs and tools.
-SCRIPT_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS) $(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
+CHECK_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS))
+SCRIPT_STEPS := $(CHECK_STEPS) $(patsubst %,%.script,$(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
 
+# A script may use any of the programs and tools; those of check use few, and the rest has no native step there.
+NATIVE_GOALS = $(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) \
+	$(LONG_STEPS) $(VALGRIND_STEPS)))
+CHECK_GOALS = $(call goals,$(out),$(NATIVE_STEPS)) $(if $(call wanted,$(CHECK_STEPS)),lib tools \
+	$(addprefix $(out)/tests/,explore test_doctor_machines))
 native.build:
-	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror \
-		$(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) $(LONG_STEPS) $(VALGRIND_STEPS)))
+	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror $(NATIVE_GOALS)
 asan.build:
 	+@$(JOB_LONG) asan/build $(MAKE) -k V=1 O=$(out)/asan WERROR=-Werror \
 		SANITIZE=address,undefined CFLAGS='-O1 -g1' $(call goals,$(out)/asan,$(ASAN_STEPS))
