@@ -22,8 +22,9 @@ sanitizers := ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_s
 PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
-# Natively in check, under ASan in check-ci: the dearest programs, and those of which the tools' objects are a part.
-LATE_PROGRAMS := test_queue_explorer test_queue_ports test_cache_model $(notdir $(DOCTOR_TESTS))
+# Natively in check, under ASan in check-ci: the programs that are dearest there, and those that take the tools' objects.
+LATE_PROGRAMS := test_attack_faults test_cache_edges test_cache_model test_copy_engine test_queue test_queue_explorer \
+	test_queue_ports gpu_test_ports $(notdir $(DOCTOR_TESTS))
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)
 THREAD_PROGRAMS = $(filter $(PROGRAMS),$(basename $(patsubst tests/unit/%,%,$(patsubst tests/gpu/%,gpu_%,\
@@ -105,7 +106,7 @@ ASAN_PROGRAMS := $(filter-out $(LATE_PROGRAMS) $(filter-out gpu_%,$(NATIVE_PROGR
 ASAN_STEPS := $(ASAN_PROGRAMS:%=asan/%.program)
 NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(LATE_PROGRAMS))
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
-LONG_STEPS := $(filter-out $(NATIVE_PROGRAMS:%=long/%.program),$(PROGRAMS:%=long/%.program))
+LONG_STEPS := $(PROGRAMS:%=long/%.program)
 # Valgrind gets all cases of a program in one process: not of these, which need one for each.
 VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_gdrdrv_errors test_mem,$(PROGRAMS)))
 CHECK_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS))

@@ -11,7 +11,7 @@
  *   race.c       data races and uses of freed memory, by vector clocks; malloc() and free()
  *   scenarios.c  what 2 to 4 threads do, and what must hold afterwards; ends.c: where something ends
  *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
- *   seeds.sh     the fixed seeds of make check; fresh.sh: new ones, of check-ci
+ *   seeds.sh     the fixed seeds of make check; fresh.sh: further and new ones, of check-ci
  *   planted.py   faults that the scenarios must find, which it plants in a copy of the tree
  *
  * The objects of src/ are compiled with -fsanitize=thread, but the functions that this calls are

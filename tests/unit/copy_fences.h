@@ -52,6 +52,7 @@
 /* The watch: its memory, and the text of what happened between two calls. */
 struct fence_watch {
 	uint8_t *map;
+	bool brief;
 	void (*begin)(void);
 	const char *(*end)(void);
 	/* The nth access from here on finds that value in the word; NULL: cannot be had. */
@@ -83,7 +84,10 @@ static void fences_are(const struct fence_watch *w, const struct gdri_copy_plan 
 		fences_are(w, plan, #call, at, size, fenced, bare); \
 	} while (0)
 
-/* A step takes microseconds: few ranges, and of an implementation that is asked for by name one. */
+/*
+ * A step takes microseconds: few ranges, and of an implementation that is asked for by name one.
+ * `brief`: the largest range with the fences of WC alone.
+ */
 static void copy_fences_copies(const struct fence_watch *w, const struct gdri_copy_plan *plan,
 			       bool one)
 {
@@ -92,7 +96,8 @@ static void copy_fences_copies(const struct fence_watch *w, const struct gdri_co
 	static uint8_t host[5000];
 
 	for (size_t i = 0; i < (one ? 1 : sizeof(ranges) / sizeof(ranges[0])); i++) {
-		if (ranges[i][1] > 2048 && plan->to->block == 1)
+		if (ranges[i][1] > 2048 &&
+		    (plan->to->block == 1 || (w->brief && plan->fences != GDR_MAPPING_TYPE_WC)))
 			continue; /* a step for each word */
 		size_t at = ranges[i][0], n = ranges[i][1];
 		uint8_t *map = w->map + at;
