@@ -7,3 +7,9 @@ perf_bench := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/bench/*.c)))
 
 $(O)/perf/%.o: override CPPFLAGS += -Itools -Iperf
 $(perf_names:%=$(O)/gdrcopy_%): $(O)/gdrcopy_%: $(O)/perf/%.o $(perf_bench)
+
+# The kernels that a test of queues loads too. The assembler reads kernels.ptx, so that -MMD does not name it.
+QUEUE_PTX := $(O)/perf/queue/ptx.o
+$(QUEUE_PTX): perf/queue/kernels.ptx
+$(QUEUE_PTX): override CFLAGS += -fno-lto -Wa,-Iperf
+$(O)/gdrcopy_pplat: $(QUEUE_PTX)

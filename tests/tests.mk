@@ -69,6 +69,7 @@ GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
 	$(addprefix tests/common/, pass_fd.c preload.c again.c) \
 	$(addprefix tools/common/, cuda.c exit.c))
 
+$(addprefix $(O)/tests/gpu_test_,ports queue): $(QUEUE_PTX)
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernels of gdrcopy_pplat -q and of the tests of queues, one warp each. ptx.h has the PTX text
- * of this file and the command that makes it; the stand-in runs this file as C (sim/warp.h).
+ * The kernels of gdrcopy_pplat -q and of the tests of queues, one warp each. kernels.ptx is the PTX
+ * of this file, which ptx.sh makes; the stand-in runs this file as C (sim/warp.h).
  */
 #include "barcopy_queue.cuh"
 

@@ -128,7 +128,7 @@ accesses() {
 	grep -oE '(ld|st|atom|fence)\.[a-z0-9_.]*sys[a-z0-9_.]*' | sort -u
 }
 accesses <"$tmp/queue.ptx" >"$tmp/source"
-sed -n 's/^\t"\(.*\)".*/\1/p' perf/queue/ptx.h | tr -d '\n' | accesses >"$tmp/text"
+accesses <perf/queue/kernels.ptx >"$tmp/text"
 printf '%s\n' atom.relaxed.sys.global.cas.b64 fence.acq_rel.sys ld.acquire.sys.global.v2.u64 \
 	ld.relaxed.sys.global.v2.u64 st.relaxed.sys.global.v2.u64 | diff - "$tmp/source"
 diff "$tmp/source" "$tmp/text"

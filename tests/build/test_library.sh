@@ -58,6 +58,8 @@ ok "the stack is protected, and calls of the C library are fortified$soft"
 ok "no text relocations, no run path"
 ! readelf -lW "$lib" | grep GNU_STACK | grep -q E
 ok "no executable stack"
+! readelf -lW "$out"/installed/gdrcopy_* | grep GNU_STACK | grep -q "RWE"
+ok "... in the tools, of which pplat includes PTX"
 # All of it is in the static block, of which dlopen has 1.6 KiB for all libraries of a process.
 test "$(($(readelf -lW "$lib" | awk '$1 == "TLS" { print $6 }')))" -le 64
 ok "64 bytes of thread-local storage at most"
