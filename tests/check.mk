@@ -40,7 +40,7 @@ CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_fi
 	test_library test_stats) tools/test_copy_tools tools/test_doctor \
 	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
-CI_SCRIPTS := explore/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
+CI_SCRIPTS := explore/fresh model/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run
 
 # Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
@@ -108,7 +108,7 @@ NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(LATE_PROGRAMS
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
 LONG_STEPS := $(PROGRAMS:%=long/%.program)
 # Valgrind gets all cases of a program in one process: not of these, which need one for each.
-VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_gdrdrv_errors test_mem,$(PROGRAMS)))
+VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_gdrdrv_errors test_mem test_model,$(PROGRAMS)))
 CHECK_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS))
 SCRIPT_STEPS := $(CHECK_STEPS) $(patsubst %,%.script,$(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
 
@@ -116,7 +116,7 @@ SCRIPT_STEPS := $(CHECK_STEPS) $(patsubst %,%.script,$(CI_SCRIPTS) $(FULL_SCRIPT
 NATIVE_GOALS = $(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) \
 	$(LONG_STEPS) $(VALGRIND_STEPS)))
 CHECK_GOALS = $(call goals,$(out),$(NATIVE_STEPS)) $(if $(call wanted,$(CHECK_STEPS)),lib tools \
-	$(addprefix $(out)/tests/,explore test_doctor_machines))
+	$(addprefix $(out)/tests/,explore test_doctor))
 native.build:
 	+@$(JOB_LONG) native/build $(MAKE) -k V=1 O=$(out) WERROR=-Werror $(NATIVE_GOALS)
 asan.build:

@@ -48,6 +48,20 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
 
+# The model of the library (tests/model/model.h): one program.
+MODEL_TEST := $(O)/tests/test_model
+MODEL_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/model/*.c)) $(ATTACK_COMMON)
+
+$(MODEL_TEST): $(MODEL_OBJS) $(TEST_COMMON) $(LIB_STATIC)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_WRAP) -o $@ $^ $(CHECK_LIBS) -ldl
+
+# Repeats a seed on every kind of machine: `make model SEED=7`; STEPS= its length.
+SEED ?= 1
+.PHONY: model
+model: $(MODEL_TEST) sim
+	$(Q)$(call on_standins,test_model,$(out),GDRCOPY_TEST_SEED=$(SEED) $(if $(STEPS),MODEL_STEPS=$(STEPS)))
+
 # The order of copies against a running kernel, with the impls inside, beside the library: $(O)/litmus.
 DEV_TOOLS += $(O)/litmus
 $(O)/litmus: $(O)/tests/litmus.o $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/litmus/*.c))) $(GDRI_COPY_OBJS) \
@@ -75,7 +89,7 @@ $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -Wl,-rpath,'$$ORIGIN/..'
 
 # Every test program of this build.
-TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(DOCTOR_TEST) $(GPU_TESTS)
+TEST_PROGRAMS := $(UNIT_TESTS) $(MACHINE_TESTS) $(ATTACK_TESTS) $(MODEL_TEST) $(DOCTOR_TEST) $(GPU_TESTS)
 .PHONY: build-tests
 build-tests: $(TEST_PROGRAMS) lib tools sim
 

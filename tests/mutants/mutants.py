@@ -507,7 +507,8 @@ def main():
                 print(seed, x.file, x.line, x.function, x.op, x.text, sep='\t')
         return 0
 
-    where = [('tests/unit/test_', 'test_'), ('tests/attack/attack_', 'test_attack_'), ('tests/gpu/test_', 'gpu_test_'),
+    where = [('tests/unit/test_', 'test_'), ('tests/attack/attack_', 'test_attack_'), ('tests/model/test_', 'test_'),
+             ('tests/gpu/test_', 'gpu_test_'),
              (f'tests/unit/{"arm64" if os.uname().machine == "aarch64" else "x86"}/test_', 'test_')]
     runner = Runner(a.o, ['test_copy_fences'] if a.fences else
                     sorted(to + f[len(at):-2] for at, to in where for f in glob.glob(at + '*.c')))

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+/* Registration caches: what a get finds, what their statistics say, what their tables hold. */
+#include "model/model.h"
+#include "unit/cache_table.h"
+
+static barcopy_cache_stats_t stats(const struct cache *c)
+{
+	barcopy_cache_stats_t s;
+
+	memset(&s, 0xaa, sizeof(s));
+	s.struct_size = sizeof(s);
+	OK(barcopy_cache_get_stats(c->name, &s));
+	return s;
+}
+
+static unsigned int uses(const struct cache *c)
+{
+	unsigned int n = 0;
+
+	for (int i = 0; i < VIEWS; i++)
+		n += w.view[i].kind == CACHED && &w.cache[w.view[i].cache] == c;
+	return n;
+}
+
+static void create(struct cache *c)
+{
+	int rc, wanted = 0;
+
+	*c = (struct cache){ .ctx = (int)below(CONTEXTS) };
+	if (!w.g[c->ctx])
+		return;
+	c->o = (barcopy_cache_options_t){ .struct_size = sizeof(c->o),
+					  .validity = below(2),
+					  .flags = once_in(3),
+					  .max_bytes = below(2) ? 0 : below(100) * (uint64_t)PAGE,
+					  .max_regions = below(2) ? 0 : 1 + below(6),
+					  .engine_read_min = below(3) ? 0 : 100,
+					  .engine_write_min = below(3) ? 0 : 2000 };
+	if (once_in(10)) {
+		*(below(2) ? &c->o.flags : &c->o.validity) = 2;
+		wanted = EINVAL;
+	}
+	fault_maybe();
+	rc = barcopy_cache_create(w.g[c->ctx], &c->o, &c->name);
+	say("cache %td of context %d: validity %u, %lu bytes, %lu regions", c - w.cache, c->ctx,
+	    c->o.validity, c->o.max_bytes, c->o.max_regions);
+	if (!worked("barcopy_cache_create", rc, wanted))
+		MUST(!c->name, "a cache that was not created is written");
+}
+
+static void add(const struct cache *c, barcopy_stats_t *sum)
+{
+	barcopy_cache_stats_t s = stats(c);
+
+	sum->cache_hits += s.hits;
+	sum->cache_misses += s.misses;
+	sum->cache_evictions += s.evictions;
+}
+
+void caches_add(int ctx, barcopy_stats_t *sum, uint64_t *regions)
+{
+	for (int i = 0; i < CACHES; i++)
+		if (w.cache[i].name && w.cache[i].ctx == ctx) {
+			add(&w.cache[i], sum);
+			*regions += stats(&w.cache[i]).regions;
+		}
+}
+
+static void destroy(struct cache *c)
+{
+	bool used = uses(c);
+	barcopy_cache_t name = c->name;
+
+	say("destroy cache %td", c - w.cache);
+	if (!used)
+		add(c, &w.want[c->ctx]);
+	FAILS(used ? EBUSY : 0, barcopy_cache_destroy(name));
+	if (used)
+		return;
+	c->name = NULL;
+	FAILS(EINVAL, barcopy_cache_destroy(name));
+	FAILS(EINVAL, barcopy_cache_trim(name, 0));
+	FAILS(EINVAL, barcopy_cache_invalidate(name, 0, SIZE_MAX));
+}
+
+/* At most so many idle bytes remain; 0: no idle region. */
+static void trim(struct cache *c)
+{
+	uint64_t most = below(3) ? below(100) * (uint64_t)PAGE : 0, in_use;
+	barcopy_cache_stats_t s;
+
+	say("trim cache %td to %lu", c - w.cache, most);
+	OK(barcopy_cache_trim(c->name, 0));
+	in_use = stats(c).bytes_pinned;
+	OK(barcopy_cache_trim(c->name, most));
+	s = stats(c);
+	MUST(s.bytes_pinned == in_use && s.regions == s.regions_in_use, "%lu regions, %lu in use",
+	     s.regions, s.regions_in_use);
+}
+
+void step_cache(void)
+{
+	struct cache *c = &w.cache[below(CACHES)];
+	struct mem *m = any_mem();
+	unsigned int what = below(10);
+	size_t at;
+
+	if (!c->name) {
+		create(c);
+	} else if (what == 0) {
+		destroy(c);
+	} else if (what == 1) {
+		trim(c);
+	} else if (what == 2) {
+		say("trim cache %td of freed memory", c - w.cache);
+		OK(barcopy_cache_trim(c->name, UINT64_MAX));
+	} else if (m) {
+		at = below((unsigned int)m->size);
+		say("invalidate in cache %td 0x%lx", c - w.cache, m->at + at);
+		OK(barcopy_cache_invalidate(c->name, m->at + at,
+					    below(3) ? 1 + below(300000) : SIZE_MAX));
+	}
+}
+
+void caches_forget(const struct mem *m)
+{
+	for (int i = 0; i < CACHES; i++)
+		if (w.cache[i].name &&
+		    (w.cache[i].o.validity == BARCOPY_CACHE_NOTIFIED || once_in(3)))
+			OK(barcopy_cache_invalidate(w.cache[i].name, m->at, m->size));
+}
+
+/* The same range, while nobody has changed anything: the same region, and no question of a limit. */
+static void hit_again(const struct view *v, struct cache *c)
+{
+	barcopy_cache_stats_t before = stats(c), after;
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r));
+	after = stats(c);
+	MUST(r.cpu_ptr == v->cpu && r.handle.h == v->h.h && r.size == v->size,
+	     "another region is hit");
+	MUST(after.hits == before.hits + 1 && after.misses == before.misses &&
+		     after.regions == before.regions && after.bytes_pinned == before.bytes_pinned,
+	     "it is no hit");
+	OK(barcopy_cache_put(c->name, &r));
+	FAILS(EINVAL, barcopy_cache_put(c->name, &r));
+	c->gets++;
+}
+
+/* After an invalidation of one of its bytes nobody finds the region; its user keeps it. */
+static void missed_then(const struct view *v, struct cache *c)
+{
+	uint64_t misses = stats(c).misses, invalidations = stats(c).invalidations;
+	barcopy_region_t r;
+	int rc;
+
+	OK(barcopy_cache_invalidate(c->name, v->region.device_ptr + below((unsigned int)v->size),
+				    1));
+	rc = barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r);
+	MUST(!rc || (rc == ENOMEM && w.machine->small), "errno %d", rc);
+	MUST(stats(c).misses == misses + 1, "an invalidated region is hit");
+	MUST(stats(c).invalidations > invalidations, "it is not counted");
+	c->gets++;
+	if (!rc)
+		OK(barcopy_cache_put(c->name, &r));
+}
+
+void step_get(void)
+{
+	uint64_t counted;
+	int wanted, rc;
+	struct view *v = new_view(&wanted);
+	struct cache *c;
+	barcopy_cache_stats_t s;
+
+	if (!v)
+		return;
+	v->cache = (int)below(CACHES);
+	c = &w.cache[v->cache];
+	v->ctx = c->ctx;
+	if (!c->name)
+		return;
+	s = stats(c);
+	counted = s.hits + s.misses;
+	fault_maybe();
+	rc = barcopy_cache_get(c->name, v->addr, v->size, &v->region);
+	say("get 0x%lx + 0x%zx of cache %d", v->addr, v->size, v->cache);
+	s = stats(c);
+	c->gets += s.hits + s.misses - counted;
+	if (!worked("barcopy_cache_get", rc, wanted)) {
+		c->dim |= fault_met();
+		MUST(!v->region.cpu_ptr && !v->region.entry, "a get that fails writes its output");
+		return;
+	}
+	c->dim |= fault_met();
+	v->dim = c->dim;
+	/* A get that is short of space is made again, and counted again. */
+	if (!fault_met() && !w.machine->small)
+		MUST(s.hits + s.misses == counted + 1, "%lu gets are counted",
+		     s.hits + s.misses - counted);
+	v->h = v->region.handle;
+	v->cpu = v->region.cpu_ptr;
+	view_made(v, CACHED);
+	MUST(v->region.device_ptr == v->addr && v->region.size == v->size, "another range");
+	if (v->mem->kind != HOST) {
+		v->engine_min[0] = c->o.engine_read_min;
+		v->engine_min[1] = c->o.engine_write_min;
+	}
+	view_check(v);
+	if (c->dim || w.machine->revokes)
+		return;
+	if (!below(3))
+		hit_again(v, c);
+	else if (!below(6))
+		missed_then(v, c);
+}
+
+/* With its context a cache has ended; what was got of it is given back all the same. */
+void caches_closed(int ctx)
+{
+	for (int i = 0; i < VIEWS; i++) {
+		struct view *v = &w.view[i];
+
+		if (v->kind != CACHED || v->ctx != ctx)
+			continue;
+		FAILS(EINVAL, barcopy_cache_put(w.cache[v->cache].name, &v->region));
+		MUST(!v->region.cpu_ptr && !v->region.entry, "a put after the close zeroes");
+		view_ended(v);
+	}
+	for (int i = 0; i < CACHES; i++)
+		if (w.cache[i].ctx == ctx)
+			w.cache[i].name = NULL;
+}
+
+void caches_check(void)
+{
+	cache_table_check();
+	for (int i = 0; i < CACHES; i++) {
+		struct cache *c = &w.cache[i];
+		barcopy_cache_stats_t s;
+
+		if (!c->name)
+			continue;
+		s = stats(c);
+		MUST(s.hits + s.misses == c->gets, "cache %d: %lu hits and %lu misses of %lu gets",
+		     i, s.hits, s.misses, c->gets);
+		MUST(s.regions_in_use <= uses(c) && (!uses(c) || s.regions_in_use),
+		     "%lu regions in use", s.regions_in_use);
+		if (c->dim)
+			continue;
+		/* Only regions in use may exceed a limit. */
+		if (c->o.max_regions && s.regions > c->o.max_regions)
+			MUST(s.regions == s.regions_in_use, "cache %d: %lu idle regions beyond %lu",
+			     i, s.regions - s.regions_in_use, c->o.max_regions);
+		if (c->o.max_bytes && w.machine->devices == 1 && s.bytes_pinned > c->o.max_bytes)
+			MUST(s.regions_in_use, "cache %d: %lu idle bytes", i, s.bytes_pinned);
+		if (c->o.max_bytes)
+			MUST(s.max_bytes == c->o.max_bytes, "the limit is %lu", s.max_bytes);
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+/* Contexts that come and go, forked children, revoked ranges, and what the statistics count. */
+#include <poll.h>
+
+#include "model/left.h"
+#include "model/model.h"
+
+static bool has_host_memory_of(int ctx)
+{
+	for (int i = 0; i < VIEWS; i++)
+		if (w.view[i].kind && w.view[i].ctx == ctx && w.view[i].kind == OWN &&
+		    w.view[i].mem->kind == HOST && w.view[i].mem->refs > 1)
+			return true;
+	return false;
+}
+
+static void opened(int ctx, bool fault)
+{
+	gdr_t made;
+
+	if (fault)
+		fault_maybe();
+	errno = 0;
+	made = barcopy_open(BARCOPY_OPEN_ANY);
+	say("open context %d", ctx);
+	if (!worked("gdr_open", made ? 0 : errno, 0))
+		return;
+	if (fault_met()) { /* it may be without a backend */
+		OK(gdr_close(made));
+		return;
+	}
+	w.g[ctx] = made;
+	w.want[ctx] = (barcopy_stats_t){ .struct_size = sizeof(barcopy_stats_t) };
+}
+
+void step_open(void)
+{
+	int ctx = (int)below(CONTEXTS), attribute = 77;
+
+	if (!w.g[ctx])
+		opened(ctx, true);
+	if (!w.g[ctx])
+		return;
+	FAILS(EINVAL, ERRNO_OF(barcopy_open(2)));
+	OK(gdr_get_attribute(w.g[ctx], GDR_ATTR_USE_PERSISTENT_MAPPING, &attribute));
+	if (w.machine->backend != BARCOPY_BACKEND_HOST)
+		MUST(attribute == !w.machine->revokes, "persistent: %d", attribute);
+	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], GDR_ATTR_MAX, &attribute));
+	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], 1, NULL));
+}
+
+/* The close ends all that the context has. */
+static void closed(int ctx, bool fault)
+{
+	uint64_t ignored = 0;
+	gdr_t name = w.g[ctx];
+	int rc, v = 0;
+
+	for (int i = 0; i < VIEWS; i++)
+		if (w.view[i].kind && w.view[i].ctx == ctx && is_owner(&w.view[i]))
+			caches_forget(w.view[i].mem);
+	caches_add(ctx, &w.want[ctx], &ignored);
+	w.want_closed.copies_to += w.want[ctx].copies_to;
+	w.want_closed.bytes_from += w.want[ctx].bytes_from;
+	w.want_closed.puts += w.want[ctx].puts;
+	w.want_closed.cache_hits += w.want[ctx].cache_hits;
+	w.want_closed.cache_misses += w.want[ctx].cache_misses;
+	if (fault)
+		fault_maybe();
+	rc = gdr_close(name);
+	say("close context %d", ctx);
+	if (rc == EIO) /* of a pin that could not be unmapped before */
+		(void)worked("gdr_close", rc, EIO);
+	else
+		(void)worked("gdr_close", rc, 0);
+	w.g[ctx] = NULL;
+	FAILS(EINVAL, gdr_close(name));
+	FAILS(EINVAL, gdr_get_attribute(name, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
+	caches_closed(ctx);
+	for (int i = 0; i < VIEWS; i++) {
+		struct view *view = &w.view[i];
+
+		if (!view->kind || view->ctx != ctx)
+			continue;
+		copies_refused(view->h, view->cpu, EINVAL);
+		view->mem->freed |= is_owner(view);
+		view_ended(view);
+	}
+}
+
+void step_close(void)
+{
+	int ctx = (int)below(CONTEXTS);
+
+	if (w.g[ctx] && once_in(3) && !has_host_memory_of(ctx))
+		closed(ctx, true);
+}
+
+/* ---- a forked child ---------------------------------------------------------------------------- */
+
+static int child(void *unused)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	gdr_t own;
+
+	(void)unused;
+	for (int i = 0; i < VIEWS; i++) {
+		struct view *v = &w.view[i];
+
+		if (!v->kind)
+			continue;
+		copies_refused(v->h, v->cpu, EACCES);
+		FAILS(EACCES, gdr_unpin_buffer(of(v), v->h));
+		FAILS(EACCES, barcopy_set_copy_options(v->h, NULL));
+	}
+	for (int i = 0; i < CACHES; i++)
+		if (w.cache[i].name)
+			FAILS(EACCES, barcopy_cache_trim(w.cache[i].name, 0));
+	own = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_msg(own != NULL, "%s", barcopy_last_error());
+	for (int i = 0; i < CONTEXTS; i++)
+		if (w.g[i])
+			FAILS(EACCES, gdr_close(w.g[i]));
+	OK(barcopy_get_stats(NULL, &s));
+	ck_assert(!s.pins && !s.maps && !s.copies_to && !s.puts && !s.cache_misses);
+	OK(gdr_close(own));
+	return 0;
+}
+
+void step_fork(void)
+{
+	int status;
+
+	if (below(3))
+		return;
+	say("fork");
+	status = unit_in_child(child, NULL);
+	MUST(!status, "a child's status is %d", status);
+}
+
+/* ---- revoked ranges ---------------------------------------------------------------------------- */
+
+/* A view of that handle, in a context whose driver has revoked it. */
+static bool tell(int ctx, gdr_mh_t h)
+{
+	bool known = false;
+
+	for (int i = 0; i < VIEWS; i++) {
+		struct view *v = &w.view[i];
+
+		if (!v->kind || v->ctx != ctx || v->h.h != h.h)
+			continue;
+		MUST(v->mem->freed && !v->told, "view %d is reported, and was not revoked or twice",
+		     i);
+		known = v->told = true;
+	}
+	return known;
+}
+
+void step_events(void)
+{
+	int ctx = (int)below(CONTEXTS), fd = 77, rc;
+	struct pollfd p;
+	gdr_mh_t h = { 77 };
+
+	if (!w.g[ctx])
+		return;
+	say("events of context %d", ctx);
+	while (!(rc = barcopy_next_revoked(w.g[ctx], &h)))
+		MUST(w.machine->revokes && tell(ctx, h), "0x%lx is reported", h.h);
+	MUST(rc == ENOENT, "errno %d", rc);
+	for (int i = 0; i < VIEWS; i++) {
+		const struct view *v = &w.view[i];
+
+		if (v->kind == PIN && v->ctx == ctx && w.machine->revokes &&
+		    v->mem->kind == CHUNKED && !v->mem->owned && v->mem->freed)
+			MUST(v->told, "view %d is not reported", i);
+	}
+	rc = barcopy_get_event_fd(w.g[ctx], &fd);
+	MUST(rc == (w.machine->backend == BARCOPY_BACKEND_GDRDRV ? 0 : ENOTSUP), "errno %d", rc);
+	if (rc)
+		return;
+	p = (struct pollfd){ .fd = fd, .events = POLLPRI };
+	rc = poll(&p, 1, 0);
+	for (int i = 0; i < VIEWS; i++)
+		if (w.view[i].kind && w.view[i].ctx == ctx && w.view[i].told)
+			MUST(rc == 1 && p.revents == POLLPRI, "a revoked range is pinned");
+	MUST(w.machine->revokes || !rc, "it is ready");
+	close(fd);
+}
+
+/* ---- statistics -------------------------------------------------------------------------------- */
+
+static void check_context(int ctx)
+{
+	barcopy_stats_t s = stats_of(w.g[ctx]), want = w.want[ctx];
+	uint64_t pins = s.pins - s.unpins, maps = s.maps - s.unmaps, cached = 0;
+	unsigned int ranges = 0, handles = 0;
+
+	caches_add(ctx, &want, &cached);
+	MUST(s.cache_hits == want.cache_hits && s.cache_misses == want.cache_misses &&
+		     s.cache_evictions == want.cache_evictions,
+	     "caches: %lu hits, %lu misses, %lu evictions", s.cache_hits, s.cache_misses,
+	     s.cache_evictions);
+	for (int i = 0; i < VIEWS; i++) {
+		const struct view *v = &w.view[i];
+
+		if (!v->kind || v->ctx != ctx || v->kind == CACHED)
+			continue;
+		handles++;
+		ranges += v->kind == RANGE;
+		pins -= v->kind != RANGE;
+		maps -= v->kind == OWN || (v->kind == PIN && v->mapped);
+	}
+	pins -= cached;
+	maps -= cached;
+	/* What is left is what the ranges share. */
+	MUST(pins == maps && pins <= ranges && (pins || !ranges),
+	     "%ld pins and %ld maps of %u ranges", (long)pins, (long)maps, ranges);
+	if (!w.counted)
+		return;
+	MUST(s.copies_to == want.copies_to && s.bytes_to == want.bytes_to &&
+		     s.copies_from == want.copies_from && s.bytes_from == want.bytes_from &&
+		     s.puts == want.puts && s.gets == want.gets && s.waits == want.waits,
+	     "copies: %lu of %lu bytes to, %lu of %lu from; %lu puts, %lu gets, %lu waits",
+	     s.copies_to, s.bytes_to, s.copies_from, s.bytes_from, s.puts, s.gets, s.waits);
+}
+
+void stats_check(void)
+{
+	barcopy_stats_t want = w.want_closed;
+	uint64_t regions = 0;
+	unsigned int handles = 0;
+
+	for (int ctx = 0; ctx < CONTEXTS; ctx++) {
+		if (!w.g[ctx])
+			continue;
+		check_context(ctx);
+		caches_add(ctx, &want, &regions);
+	}
+	for (int i = 0; i < VIEWS; i++)
+		handles += w.view[i].kind && w.view[i].kind != CACHED;
+	left_check_slots(handles + (unsigned int)regions);
+}
+
+void everything_ends(void)
+{
+	barcopy_stats_t s;
+
+	say("everything ends");
+	for (int i = 0; i < VIEWS; i++)
+		if (w.view[i].kind && w.view[i].kind != OWN && below(3))
+			view_end(&w.view[i]);
+	for (int ctx = 0; ctx < CONTEXTS; ctx++) /* host memory of one may be used in the other */
+		for (int i = 0; i < VIEWS; i++)
+			if (w.view[i].kind && w.view[i].kind != OWN && w.view[i].mem->kind == HOST)
+				view_end(&w.view[i]);
+	for (int ctx = 0; ctx < CONTEXTS; ctx++)
+		if (w.g[ctx])
+			closed(ctx, false);
+	free_all();
+	s = stats_of(NULL);
+	MUST(s.pins == s.unpins && s.maps == s.unmaps, "%lu pins, %lu unpins; %lu maps, %lu unmaps",
+	     s.pins, s.unpins, s.maps, s.unmaps);
+	left_check();
+	for (int ctx = 0; ctx < CONTEXTS; ctx++)
+		opened(ctx, false);
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+/* See left.h. */
+#include "model/left.h"
+
+#include "cache/cache.h"
+#include "common/resources.h"
+#include "common/rm.h"
+#include "core/handle.h"
+#include "model/model.h"
+
+struct left {
+	long rm, device_bytes, fds, handles, entries, caches;
+};
+
+static struct left usual; /* once everything has ended */
+static bool known; /* it is */
+
+static long taken(struct gdri_slots *table)
+{
+	long n = table->count;
+
+	for (uint32_t next = table->first_free; next; n--)
+		next = gdri_slot_at(table, next - 1)->next_free;
+	return n;
+}
+
+/* RM's client, the files of its nodes and what CUDA keeps begin with the first use and stay. */
+static void look(struct left *l)
+{
+	struct gdrsim_rm_counts c;
+
+	/* In a call the stand-ins release what closed descriptors held. */
+	for (int i = 0; i < 2; i++)
+		CU(cuda.cuMemFree_v2(standin_alloc(8)));
+	rm_sim.counts(&c);
+	l->rm = c.memories + c.maps + c.vmas + c.dmabufs;
+	l->fds = resources_fds() - (long)(c.ctl_files + c.device_files);
+	l->device_bytes = 0;
+	for (int i = 0; i < w.machine->devices; i++)
+		l->device_bytes += (long)standin_device_bytes(i);
+	l->handles = taken(&gdri_handles);
+	l->entries = taken(&gdri_entries);
+	l->caches = taken(&gdri_caches) + taken(&gdri_ranges);
+}
+
+void left_behind(const char *failed)
+{
+	static const char *const releases[] = { "Free",	 "FREE",  "Release",	"Unmap",   "UNMAP",
+						"unmap", "close", "ioctl",	"Destroy", "UNPIN",
+						"Push",	 "Pop",	  "cuStreamSy", "madvise" };
+
+	for (size_t i = 0; i < COUNT(releases); i++)
+		known &= !strstr(failed, releases[i]);
+}
+
+void left_check_slots(unsigned int handles)
+{
+	MUST(taken(&gdri_handles) == (long)handles, "%ld handles are taken, not %u",
+	     taken(&gdri_handles), handles);
+}
+
+void left_check(void)
+{
+	struct left now;
+
+	look(&now);
+	if (!known)
+		usual = now;
+	known = true;
+	MUST(now.rm == usual.rm, "RM's objects: %ld, not %ld", now.rm, usual.rm);
+	MUST(now.device_bytes == usual.device_bytes, "GPU memory: %ld bytes, not %ld",
+	     now.device_bytes, usual.device_bytes);
+	MUST(now.fds == usual.fds, "descriptors: %ld, not %ld", now.fds, usual.fds);
+	MUST(now.handles == 0 && now.entries == 0 && now.caches == 0,
+	     "slots: %ld handles, %ld entries, %ld caches", now.handles, now.entries, now.caches);
+}

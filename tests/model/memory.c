@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+/* The program's allocations, and the GPU's side of their bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+
+void fill(uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (uint8_t)(i % 29 ? p[i] * 3 + i
+					: (unsigned int)(unit_random(&w.random) >> 33));
+}
+
+void mem_get(struct mem *m)
+{
+	m->refs++;
+}
+
+void mem_put(struct mem *m)
+{
+	if (--m->refs)
+		return;
+	free(m->bytes);
+	free(m);
+}
+
+/* Also the library's own, while its first owner has it. */
+struct mem *any_mem(void)
+{
+	unsigned int i = below(MEMS + VIEWS / 4);
+	struct view *own = i < MEMS ? NULL : any_view(OWN);
+
+	if (own)
+		return own->mem->freed ? NULL : own->mem;
+	return i < MEMS ? w.mem[i] : NULL;
+}
+
+static void *host_address(const struct mem *m, size_t off)
+{
+	return (void *)(uintptr_t)(m->at + off);
+}
+
+static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off, size_t n)
+{
+	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
+	CU(to_gpu ? cuda.cuMemcpyHtoD_v2(m->at + off, host, n)
+		  : cuda.cuMemcpyDtoH_v2(host, m->at + off, n));
+	CU(cuda.cuCtxSetCurrent(w.primary[0]));
+}
+
+void gpu_write(struct mem *m, size_t off, size_t n)
+{
+	if (m->freed)
+		return;
+	fill(m->bytes + off, n);
+	if (m->kind == HOST)
+		memcpy(host_address(m, off), m->bytes + off, n);
+	else
+		gpu_copy(m, true, m->bytes + off, off, n);
+}
+
+static void gpu_read(const struct mem *m, uint8_t *to, size_t off, size_t n)
+{
+	if (m->kind == HOST)
+		memcpy(to, host_address(m, off), n);
+	else
+		gpu_copy(m, false, to, off, n);
+}
+
+void gpu_check(const struct mem *m, size_t off, size_t n)
+{
+	static uint8_t seen[1 << 16];
+
+	for (size_t part; n && !m->freed; off += part, n -= part) {
+		part = n < sizeof(seen) ? n : sizeof(seen);
+		gpu_read(m, seen, off, part);
+		MUST(!memcmp(seen, m->bytes + off, part), "the GPU has other bytes at 0x%zx", off);
+	}
+}
+
+void gpu_check_some(const struct mem *m)
+{
+	size_t n = m->size < 65536 ? m->size : 65536;
+
+	gpu_check(m, below((unsigned int)(m->size - n + 1)), n);
+}
+
+void read_all(struct mem *m)
+{
+	m->bytes = calloc(1, m->size);
+	if (m->kind != CHUNKED) /* the stand-in's begin as zeroes */
+		gpu_read(m, m->bytes, 0, m->size);
+}
+
+void step_alloc(void)
+{
+	static const size_t sizes[] = { 8, 300, 4096, 30000, 65536, 100000, 1 << 20 };
+	struct mem **slot = &w.mem[below(MEMS)], *m;
+	unsigned int kind = below(w.machine->host ? 3 : 2), n = 1 + below(2);
+	size_t size = sizes[below(COUNT(sizes))] + 8 * below(9);
+
+	if (*slot)
+		return;
+	m = *slot = calloc(1, sizeof(*m));
+	m->kind = w.machine->backend == BARCOPY_BACKEND_HOST ? HOST : kind;
+	m->device = (int)below((unsigned int)w.machine->devices);
+	m->size = m->kind == CHUNKED ? n * (size_t)CHUNK : size;
+	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
+	m->at = m->kind == HOST ? (uintptr_t)standin_host_alloc(size, 0)
+		: m->kind == CHUNKED
+			? standin_chunks(0, m->device, n, CHUNK, STANDIN_EXPORTABLE | STANDIN_RDMA)
+			: standin_alloc(size);
+	CU(cuda.cuCtxSetCurrent(w.primary[0]));
+	m->type = m->kind == HOST	  ? GDR_MAPPING_TYPE_CACHING
+		  : standin_device_bar1() ? GDR_MAPPING_TYPE_DEVICE
+					  : GDR_MAPPING_TYPE_WC;
+	m->refs = 1;
+	read_all(m);
+	gpu_write(m, 0, m->size < 64 ? m->size : 64);
+	say("mem %td: %zu bytes of kind %d at 0x%lx", slot - w.mem, m->size, m->kind, m->at);
+}
+
+static void cuda_free(struct mem *m)
+{
+	if (m->kind == HOST)
+		CU(cuda.cuMemFreeHost((void *)(uintptr_t)m->at));
+	else if (m->kind == CHUNKED)
+		vmm_delete(m->at, (unsigned int)(m->size / CHUNK));
+	else
+		CU(cuda.cuMemFree_v2(m->at));
+	m->freed = true;
+}
+
+/* Now and then while views of it are in use: their pages stay as they are, except host memory. */
+void step_free(void)
+{
+	struct mem **slot = &w.mem[below(MEMS)];
+	bool anyway = once_in(4);
+
+	if (!*slot || ((*slot)->refs > 1 && ((*slot)->kind == HOST || !anyway)))
+		return;
+	say("free mem %td, %u views", slot - w.mem, (*slot)->refs - 1);
+	gpu_check_some(*slot);
+	caches_forget(*slot);
+	cuda_free(*slot);
+	mem_put(*slot);
+	*slot = NULL;
+}
+
+void free_all(void)
+{
+	for (int i = 0; i < MEMS; i++) {
+		if (!w.mem[i])
+			continue;
+		gpu_check_some(w.mem[i]);
+		cuda_free(w.mem[i]);
+		mem_put(w.mem[i]);
+		w.mem[i] = NULL;
+	}
+}

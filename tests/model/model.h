@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The model of the library: what a program did, and what the library must therefore answer. The
+ * reference is plain: the bytes that each allocation must have, a list of views of them, and their
+ * owners. A step is one call or a few; each draws its choices from a sequence of its own, so a run
+ * without some of its steps makes the same calls in the others.
+ */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <check.h>
+
+/* A failed check of any macro ends the run, and not a test of Check's. */
+#undef ck_assert_msg
+#define ck_assert_msg(expr, ...) \
+	((expr) ? (void)0 : run_failed(__FILE__, __LINE__, __VA_ARGS__, NULL))
+_Noreturn void run_failed(const char *file, int line, const char *format, ...);
+
+#include "unit/fixture.h"
+
+enum { CONTEXTS = 2, MEMS = 16, VIEWS = 24, CACHES = 3, ENDED = 16 };
+
+enum mem_kind { PLAIN, CHUNKED, HOST };
+
+/* Memory that GPU and CPU reach, while a program or a view has it. */
+struct mem {
+	enum mem_kind kind;
+	uint64_t at; /* where CUDA has it; 0: nowhere any more */
+	size_t size;
+	uint8_t *bytes; /* what it must hold */
+	int device;
+	unsigned int refs; /* the program's, and each view's */
+	bool freed; /* by the program: pages that are pinned stay as they are */
+	bool owned; /* of barcopy_mem_alloc() */
+	gdr_mapping_type_t type; /* of its mappings */
+};
+
+enum view_kind { NOTHING, PIN, RANGE, CACHED, OWN };
+
+struct view {
+	enum view_kind kind;
+	int ctx;
+	struct mem *mem;
+	size_t off, size; /* in mem, as asked for */
+	uint64_t addr; /* of off */
+	gdr_mh_t h;
+	uint64_t va; /* PIN: the first byte of its pages */
+	size_t pages; /* PIN: their bytes */
+	size_t mapped; /* PIN: bytes, 0: not mapped */
+	void *map;
+	uint8_t *cpu; /* of off; NULL: not mapped */
+	uint32_t flags; /* RANGE: as asked for */
+	bool told; /* barcopy_next_revoked() has reported it */
+	bool lame; /* a failed call left its mapping as it was, or half of it */
+	bool dim; /* a fault was met when it was made: it may lack what the copy engine needs */
+	size_t engine_min[2]; /* of reads and of writes; 0: never */
+	int cache;
+	barcopy_region_t region; /* CACHED */
+	barcopy_mem_t own; /* OWN */
+	bool shareable, cached_memory; /* OWN */
+};
+
+struct cache {
+	barcopy_cache_t name; /* NULL: none */
+	int ctx;
+	barcopy_cache_options_t o;
+	uint64_t gets; /* that were counted */
+	bool dim; /* a fault was met in it: regions may lack what a later get needs */
+};
+
+/* The machine of a row of the table. */
+struct machine {
+	const char *name;
+	const char *env;
+	barcopy_backend_t backend; /* of device memory */
+	bool revokes; /* the free of its memory ends a pin */
+	bool host; /* memory of cudaHostAlloc can be mapped */
+	bool small; /* space may run out */
+	bool counts_bar; /* the use of BAR1 is that of the maps */
+	int devices;
+};
+
+struct world {
+	const struct machine *machine;
+	gdr_t g[CONTEXTS]; /* NULL: closed */
+	struct mem *mem[MEMS]; /* of the program */
+	struct view view[VIEWS];
+	struct cache cache[CACHES];
+	struct {
+		gdr_mh_t h;
+		int ctx;
+	} ended[ENDED];
+	unsigned int n_ended;
+	barcopy_stats_t want[CONTEXTS], want_closed; /* copies, words, caches that ended */
+	bool counted; /* GDRCOPY_STATS */
+	CUcontext primary[2]; /* of each GPU; the first is current */
+	unsigned long long random; /* of the step */
+	unsigned int step, faults, refused;
+	bool traced;
+};
+extern struct world w;
+
+/* ---- test_model.c: choices and the trace ------------------------------------------------------- */
+
+unsigned int below(unsigned int n);
+/* Whether a choice falls that is made once in n times. */
+static inline bool once_in(unsigned int n)
+{
+	return !below(n);
+}
+/* Says what the step does, in a run that is printed. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define MUST(condition, ...) ck_assert_msg(condition, __VA_ARGS__)
+
+/* ---- faults.c: one failing call inside the next call of the library --------------------------- */
+
+void faults_start(void);
+void fault_maybe(void); /* arms one, now and then */
+/*
+ * The call of that name returned rc. Returns true if it succeeded. It must, or fail with `wanted`,
+ * unless a fault was met: then with any errno that the call documents.
+ */
+bool worked(const char *call, int rc, int wanted);
+bool fault_met(void); /* in the call that worked() was last asked about */
+
+/* ---- memory.c: allocations, and the GPU's side of their bytes --------------------------------- */
+
+void fill(uint8_t *p, size_t n);
+void mem_get(struct mem *m);
+void mem_put(struct mem *m);
+struct mem *any_mem(void); /* of the program; NULL */
+void gpu_write(struct mem *m, size_t off, size_t n);
+void gpu_check(const struct mem *m, size_t off, size_t n);
+void gpu_check_some(const struct mem *m); /* a part of it, at most 64 KiB */
+void read_all(struct mem *m); /* what was never written: whatever it holds */
+void step_alloc(void);
+void step_free(void);
+void free_all(void);
+
+/* ---- views.c: pins, maps, ranges, and the library's own memory --------------------------------- */
+
+struct view *any_view(enum view_kind kind); /* NULL: there is none */
+gdr_t of(const struct view *v); /* its context */
+/* A free view of some range of some memory, in an open context; NULL. *wanted: an errno or 0. */
+struct view *new_view(int *wanted);
+void view_made(struct view *v, enum view_kind kind);
+void view_ended(struct view *v);
+void view_check(struct view *v); /* what the handle says about itself */
+void step_pin(void);
+void step_map(void);
+void step_unmap(void);
+void step_range(void);
+void step_own(void);
+void step_share(void);
+void step_end(void);
+void view_end(struct view *v); /* by the call that ends it, without a fault */
+bool is_owner(const struct view *v); /* of memory that ends with it */
+void step_refused(void);
+
+/* ---- caches.c ---------------------------------------------------------------------------------- */
+
+void step_cache(void);
+void step_get(void);
+void caches_forget(const struct mem *m); /* before a free */
+void caches_closed(int ctx);
+void caches_check(void);
+void caches_add(int ctx, barcopy_stats_t *s, uint64_t *regions); /* what its caches count */
+
+/* ---- copies.c ---------------------------------------------------------------------------------- */
+
+void step_copy(void);
+void step_words(void);
+void step_vector(void);
+void step_vectors(void);
+void step_options(void);
+
+/* ---- contexts.c: contexts, forks, events, statistics ------------------------------------------- */
+
+void step_open(void);
+void step_close(void);
+void step_fork(void);
+void step_events(void);
+void stats_check(void);
+void everything_ends(void); /* and nothing is left */
+
+#endif

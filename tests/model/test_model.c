@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Random calls of the public interface against the model (model.h), on each kind of machine. The
+ * seed is printed; GDRCOPY_TEST_SEED= repeats it, MODEL_STEPS= sets the length. A run is a process.
+ * One that fails is repeated without some of its steps, until none can be left out; those are
+ * printed.
+ */
+#include <signal.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/preload.h"
+#include "common/rm.h"
+#include "model/model.h"
+
+struct world w;
+
+static const struct {
+	void (*step)(void);
+	unsigned int weight;
+} steps[] = {
+	{ step_alloc, 10 },  { step_free, 8 },	  { step_pin, 8 },    { step_map, 8 },
+	{ step_unmap, 4 },   { step_range, 8 },	  { step_own, 4 },    { step_share, 3 },
+	{ step_end, 16 },    { step_refused, 3 }, { step_cache, 6 },  { step_get, 12 },
+	{ step_copy, 16 },   { step_words, 8 },	  { step_vector, 6 }, { step_vectors, 3 },
+	{ step_options, 3 }, { step_open, 2 },	  { step_close, 1 },  { step_fork, 1 },
+	{ step_events, 3 },
+};
+
+enum { MOST_STEPS = 1 << 20, MOST_RUNS = 100 };
+static bool left_out[MOST_STEPS];
+static unsigned long long seed;
+static unsigned int count;
+static unsigned int *reached; /* the step that a run was in; shared with it */
+
+unsigned int below(unsigned int n)
+{
+	return (unsigned int)(unit_random(&w.random) >> 20) % n;
+}
+
+void say(const char *format, ...)
+{
+	va_list ap;
+
+	if (!w.traced)
+		return;
+	printf("%6u  ", w.step);
+	va_start(ap, format);
+	vprintf(format, ap);
+	va_end(ap);
+	printf("\n");
+	fflush(stdout);
+}
+
+/* A run has no message but this. */
+void run_failed(const char *file, int line, const char *format, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "step %u: %s:%d: ", w.step, file, line);
+	va_start(ap, format);
+	if (format)
+		vfprintf(stderr, format, ap);
+	va_end(ap);
+	fprintf(stderr, " (%s)\n", barcopy_last_error());
+	_exit(1);
+}
+
+static void one_step(void)
+{
+	unsigned int x, sum = 0, i;
+
+	for (i = 0; i < COUNT(steps); i++)
+		sum += steps[i].weight;
+	x = below(sum);
+	for (i = 0; x >= steps[i].weight; i++)
+		x -= steps[i].weight;
+	steps[i].step();
+	if (once_in(250))
+		everything_ends();
+}
+
+#define ON_RM	  "GDRSIM_NODE=absent "
+#define ON_DMABUF "GDRSIM_NODE=absent GDRSIM_RM=absent GDRSIM_DRIVER_VERSION=13030 "
+#define ON_NODE	  "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so "
+#define RM	  .backend = BARCOPY_BACKEND_RM, .host = true, .devices = 1
+#define DMABUF	  .backend = BARCOPY_BACKEND_DMABUF, .host = true, .devices = 1
+#define NODE	  .backend = BARCOPY_BACKEND_GDRDRV, .devices = 1
+
+static const struct machine machines[] = {
+	{ "rm", ON_RM, RM },
+	{ "rm, counted", ON_RM "GDRCOPY_STATS=1", RM },
+	{ "rm, a small BAR", ON_RM "GDRSIM_BAR1_MIB=16", RM, .small = true },
+	{ "rm, two GPUs", ON_RM "GDRSIM_DEVICES=2", .backend = BARCOPY_BACKEND_RM, .devices = 2 },
+	{ "dma-buf", ON_DMABUF, DMABUF },
+	{ "gdrdrv", ON_NODE, NODE },
+	{ "gdrdrv, callbacks", ON_NODE "GDRSIM_NODE_PERSISTENT=0", NODE, .revokes = true },
+	{ "an integrated GPU", ON_RM "GDRSIM_INTEGRATED=1", .backend = BARCOPY_BACKEND_HOST,
+	  .host = true, .devices = 1 },
+};
+
+/* What is made once and kept: clients of drivers, memory of trials. */
+static void first_use(void)
+{
+	barcopy_mem_t mem;
+	gdr_t ctx = open_any();
+
+	for (int i = 0; i < w.machine->devices; i++) {
+		OK(barcopy_mem_alloc(ctx, i, 1, 0, &mem));
+		OK(barcopy_mem_free(ctx, &mem));
+	}
+	OK(gdr_close(ctx));
+}
+
+/* The whole run, in a process of its own. */
+static int run(void *unused)
+{
+	(void)unused;
+	alarm(250);
+	standin_start();
+	for (int i = 0; i < w.machine->devices; i++)
+		w.primary[i] = standin_primary(i);
+	faults_start();
+	first_use();
+	everything_ends(); /* and begins */
+	for (w.step = 0; w.step < count; w.step++) {
+		if (left_out[w.step])
+			continue;
+		*reached = w.step;
+		w.random = (seed * COUNT(machines) + (size_t)(w.machine - machines)) *
+				   0xbf58476d1ce4e5b9u +
+			   w.step * 0x9e3779b97f4a7c15u;
+		w.random += !w.random;
+		(void)unit_random(&w.random);
+		one_step();
+		caches_check();
+		stats_check();
+	}
+	everything_ends();
+	return 0;
+}
+
+static bool fails(bool shown)
+{
+	int out = dup(1), err = dup(2), null = open("/dev/null", O_WRONLY | O_CLOEXEC), status;
+
+	w.traced = shown;
+	fflush(NULL);
+	if (!shown) {
+		dup2(null, 1);
+		dup2(null, 2);
+	}
+	status = unit_in_child(run, NULL);
+	dup2(out, 1);
+	dup2(err, 2);
+	close(out);
+	close(err);
+	close(null);
+	return status != 0;
+}
+
+/* Leaves out all steps that the failure does not need, more and more of them at once. */
+static void reduce(void)
+{
+	unsigned int runs = 0;
+
+	count = *reached + 1;
+	for (unsigned int part = (count + 1) / 2; part && runs < MOST_RUNS; part /= 2)
+		for (unsigned int from = 0; from < count && runs < MOST_RUNS; from += part) {
+			bool before[part];
+			unsigned int n = from + part < count ? part : count - from;
+
+			memcpy(before, left_out + from, n);
+			if (!memchr(before, false, n))
+				continue;
+			memset(left_out + from, true, n);
+			runs++;
+			if (!fails(false))
+				memcpy(left_out + from, before, n);
+		}
+}
+
+static void play(void)
+{
+	const char *text = getenv("GDRCOPY_TEST_SEED"), *length = getenv("MODEL_STEPS");
+
+	w.machine = unit_arg;
+	w.counted = getenv("GDRCOPY_STATS") != NULL;
+	seed = text ? strtoull(text, NULL, 0) : 1 + (unsigned int)unit_row;
+	count = length ? (unsigned int)strtoul(length, NULL, 0) : unit_quick() ? 1200 : 5000;
+	ck_assert_uint_le(count, MOST_STEPS);
+	reached = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(reached, MAP_FAILED);
+	if (!fails(getenv("MODEL_TRACE") != NULL))
+		return;
+	printf("model, %s: seed %llu fails at step %u of %u; the calls that it needs:\n",
+	       w.machine->name, seed, *reached, count);
+	if (!getenv("MODEL_WHOLE"))
+		reduce();
+	(void)fails(true);
+	_ck_assert_failed(__FILE__, __LINE__, "",
+			  "%s: seed %llu fails; make model SEED=%llu repeats it", w.machine->name,
+			  seed, seed);
+}
+
+int main(int argc, char **argv)
+{
+	static struct unit_test tests[COUNT(machines)];
+
+	(void)argc;
+	rm_start(argv);
+	for (size_t i = 0; i < COUNT(machines); i++)
+		tests[i] = (struct unit_test){ machines[i].name, play, machines[i].env,
+					       &machines[i], .bare = true };
+	return unit_main(argv, "model", tests, COUNT(machines));
+}
