@@ -49,6 +49,12 @@ void step_open(void)
 	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], 1, NULL));
 }
 
+static void add(barcopy_stats_t *to, const barcopy_stats_t *from)
+{
+	for (size_t i = 0; i < sizeof(*to) / 8; i++)
+		((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+}
+
 /* The close ends all that the context has. */
 static void closed(int ctx, bool fault)
 {
@@ -60,11 +66,7 @@ static void closed(int ctx, bool fault)
 		if (w.view[i].kind && w.view[i].ctx == ctx && is_owner(&w.view[i]))
 			caches_forget(w.view[i].mem);
 	caches_add(ctx, &w.want[ctx], &ignored);
-	w.want_closed.copies_to += w.want[ctx].copies_to;
-	w.want_closed.bytes_from += w.want[ctx].bytes_from;
-	w.want_closed.puts += w.want[ctx].puts;
-	w.want_closed.cache_hits += w.want[ctx].cache_hits;
-	w.want_closed.cache_misses += w.want[ctx].cache_misses;
+	add(&w.want_closed, &w.want[ctx]);
 	if (fault)
 		fault_maybe();
 	rc = gdr_close(name);
@@ -191,6 +193,25 @@ void step_events(void)
 
 /* ---- statistics -------------------------------------------------------------------------------- */
 
+/* Copies and words only where they are counted. */
+static void check_counts(const barcopy_stats_t *s, const barcopy_stats_t *want)
+{
+	uint64_t on = w.counted;
+
+	MUST(s->flags == on, "flags %lu", s->flags);
+	MUST(s->cache_hits == want->cache_hits && s->cache_misses == want->cache_misses &&
+		     s->cache_evictions == want->cache_evictions,
+	     "caches: %lu hits, %lu misses, %lu evictions", s->cache_hits, s->cache_misses,
+	     s->cache_evictions);
+	MUST(s->copies_to == on * want->copies_to && s->bytes_to == on * want->bytes_to,
+	     "%lu copies of %lu bytes to GPUs", s->copies_to, s->bytes_to);
+	MUST(s->copies_from == on * want->copies_from && s->bytes_from == on * want->bytes_from,
+	     "%lu copies of %lu bytes from GPUs", s->copies_from, s->bytes_from);
+	MUST(s->puts == on * want->puts && s->gets == on * want->gets &&
+		     s->waits == on * want->waits,
+	     "%lu puts, %lu gets, %lu waits", s->puts, s->gets, s->waits);
+}
+
 static void check_context(int ctx)
 {
 	barcopy_stats_t s = stats_of(w.g[ctx]), want = w.want[ctx];
@@ -198,10 +219,6 @@ static void check_context(int ctx)
 	unsigned int ranges = 0, handles = 0;
 
 	caches_add(ctx, &want, &cached);
-	MUST(s.cache_hits == want.cache_hits && s.cache_misses == want.cache_misses &&
-		     s.cache_evictions == want.cache_evictions,
-	     "caches: %lu hits, %lu misses, %lu evictions", s.cache_hits, s.cache_misses,
-	     s.cache_evictions);
 	for (int i = 0; i < VIEWS; i++) {
 		const struct view *v = &w.view[i];
 
@@ -217,18 +234,12 @@ static void check_context(int ctx)
 	/* What is left is what the ranges share. */
 	MUST(pins == maps && pins <= ranges && (pins || !ranges),
 	     "%ld pins and %ld maps of %u ranges", (long)pins, (long)maps, ranges);
-	if (!w.counted)
-		return;
-	MUST(s.copies_to == want.copies_to && s.bytes_to == want.bytes_to &&
-		     s.copies_from == want.copies_from && s.bytes_from == want.bytes_from &&
-		     s.puts == want.puts && s.gets == want.gets && s.waits == want.waits,
-	     "copies: %lu of %lu bytes to, %lu of %lu from; %lu puts, %lu gets, %lu waits",
-	     s.copies_to, s.bytes_to, s.copies_from, s.bytes_from, s.puts, s.gets, s.waits);
+	check_counts(&s, &want);
 }
 
 void stats_check(void)
 {
-	barcopy_stats_t want = w.want_closed;
+	barcopy_stats_t all = stats_of(NULL), want = w.want_closed;
 	uint64_t regions = 0;
 	unsigned int handles = 0;
 
@@ -236,8 +247,10 @@ void stats_check(void)
 		if (!w.g[ctx])
 			continue;
 		check_context(ctx);
+		add(&want, &w.want[ctx]);
 		caches_add(ctx, &want, &regions);
 	}
+	check_counts(&all, &want);
 	for (int i = 0; i < VIEWS; i++)
 		handles += w.view[i].kind && w.view[i].kind != CACHED;
 	left_check_slots(handles + (unsigned int)regions);

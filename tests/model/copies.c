@@ -112,8 +112,10 @@ void step_copy(void)
 		memcpy(buf, p.bytes, p.size);
 		fill(buf, p.size);
 		FAILS(p.read_only ? EACCES : 0, gdr_copy_to_mapping(p.v->h, p.cpu, buf, p.size));
-		if (p.read_only)
+		if (p.read_only) {
+			SAYS("read-only");
 			return;
+		}
 		count(&p, true, p.size);
 		memcpy(p.bytes, buf, p.size);
 		written(&p);
@@ -196,6 +198,8 @@ static void look_at_word(const struct place *p)
 	w.want[p->v->ctx].waits += !rc;
 	OK(barcopy_fence(p->v->h, 1 + below(4)));
 	FAILS(EINVAL, barcopy_fence(p->v->h, 5));
+	FAILS(EINVAL, barcopy_wait32(p->v->h, p->cpu, BARCOPY_CMP_GE + 1, 0, 0));
+	FAILS(EINVAL, barcopy_wait64(p->v->h, p->cpu, 0, 0, 0));
 }
 
 void step_words(void)

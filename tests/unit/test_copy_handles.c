@@ -114,25 +114,6 @@ static void refused(void)
 	}
 }
 
-/* Each mapping's context counts its own pieces. */
-static void counted(void)
-{
-	barcopy_handle_seg_t v[3];
-	uint8_t host[64] = { 0 };
-
-	for (int i = 0; i < 3; i++) {
-		v[i].handle = st.h[i];
-		v[i].seg = (barcopy_copy_seg_t){ .map_ptr = st.map[i],
-						 .host_ptr = host,
-						 .size = (size_t)(10 * i) };
-	}
-	OK(barcopy_copyv_to_mappings(v, 3, 0));
-	ck_assert_uint_eq(stats_of(g).copies_to, 2);
-	ck_assert_uint_eq(stats_of(g).bytes_to, 30);
-	OK(barcopy_post_line(st.h[0], st.map[0], host));
-	ck_assert_uint_eq(stats_of(g).puts, 1);
-}
-
 static void lines(void)
 {
 	uint8_t message[128];
@@ -156,7 +137,6 @@ static void lines(void)
 static const struct unit_test tests[] = {
 	{ "several handles: the same bytes", same_bytes, "" },
 	{ "several handles: all or nothing", refused, "" },
-	{ "several handles: counted", counted, "GDRCOPY_STATS=1" },
 	{ "posted lines", lines, "" },
 	{ "posted lines, any CPU", lines, "GDRCOPY_CPU_MASK=sse2" },
 };

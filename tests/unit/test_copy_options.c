@@ -35,21 +35,6 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_set_copy_options(h, &o));
 }
 
-/* Options last over the handle's mappings, and may be set before the first. */
-static void over_mappings(void)
-{
-	OK(gdr_unpin_buffer(g, h));
-	OK(gdr_pin_buffer_v2(g, v.ptr, SIZE, 0, &h));
-	OK(set(4096, 4096));
-	map_now();
-	both_ways(3, 5000);
-	check_counts(2, 0);
-	OK(gdr_unmap(g, h, p, SIZE));
-	map_now();
-	both_ways(3, 5000);
-	check_counts(4, 0);
-}
-
 static void failures_of_setting(void)
 {
 	OK(set(4096, 0));
@@ -67,33 +52,6 @@ static void failures_of_setting(void)
 	/* The former options are still in force. */
 	both_ways(5, 5000);
 	check_counts(2, 0);
-}
-
-static void host_memory(void)
-{
-	OK(gdr_unpin_buffer(g, h));
-	OK(gdr_pin_buffer_v2(g, (uintptr_t)standin_host_alloc(SIZE, 0), SIZE, 0, &h));
-	map_now();
-	FAILS(ENOTSUP, set(1, 0));
-	FAILS(ENOTSUP, set(0, 1));
-	OK(set(0, 0));
-	OK(gdr_copy_to_mapping(h, p + 3, buf, BIG));
-	OK(gdr_copy_from_mapping(h, got, p + 3, BIG));
-	ck_assert_mem_eq(got, buf, BIG);
-}
-
-/* A handle in the slot of an ended one does not inherit its options. */
-static void slot_used_again(void)
-{
-	gdr_mh_t former = h;
-
-	OK(set(4096, 4096));
-	OK(gdr_unpin_buffer(g, h));
-	OK(gdr_pin_buffer_v2(g, v.ptr, SIZE, 0, &h));
-	ck_assert_uint_eq((uint32_t)h.h, (uint32_t)former.h);
-	map_now();
-	both_ways(3, 5000);
-	check_counts(0, 0);
 }
 
 static void map_twice(void)
@@ -117,10 +75,7 @@ static void wrong_environment(void)
 
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
-	{ "options over several mappings", over_mappings, "" },
 	{ "CUDA fails when options are set", failures_of_setting, "" },
-	{ "host memory", host_memory, "" },
-	{ "a handle's slot used again", slot_used_again, "" },
 	{ "wrong environment", wrong_environment,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
 	  "GDRCOPY_COPY_IMPL=best",
