@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Pins, maps, ranges and the library's own memory: what makes a view, what it says, what ends it. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -255,6 +256,8 @@ void step_range(void)
 	view_made(v, RANGE);
 	v->dim = fault_met();
 	v->cpu = v->map;
+	if (v->flags & BARCOPY_MAP_RANGE_READ_ONLY)
+		MUST(unit_touch(v->cpu, true) == SIGSEGV, "a store to a read-only range");
 	check_sync(v, before, !(v->flags & BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS));
 	view_check(v);
 	if (fault_met() || below(3))

@@ -239,34 +239,6 @@ static void stale_and_doubled(void)
 	g = NULL;
 }
 
-/* gdr_unmap() takes only the handle's own mapping. */
-static void unmap_checks(void)
-{
-	static const size_t sizes[] = { 0, 4096, 8193, 65536, ~0UL };
-	/* Around the mapping, and behind the pin. */
-	static const uintptr_t places[] = { 0, 0x10001, 0x11000, 0x80000 };
-	gdr_mh_t h = fake_pin(g), other = fake_pin(g);
-	void *map;
-
-	FAILS(EINVAL, gdr_unmap(g, h, NULL, 0));
-	FAILS(EINVAL, gdr_unmap(g, h, (void *)(uintptr_t)0x10000, 4096));
-	OK(gdr_map(g, h, &map, 5000));
-	for (size_t i = 0; i < COUNT(sizes); i++)
-		FAILS(EINVAL, gdr_unmap(g, h, map, sizes[i]));
-	for (size_t i = 0; i < COUNT(places); i++)
-		FAILS(EINVAL, gdr_unmap(g, h, (void *)places[i], 5000));
-	FAILS(EINVAL, gdr_unmap(g, other, map, 5000));
-	ck_assert_int_eq(atomic_load(&unmaps), 0);
-	OK(gdr_unmap(g, h, map, 8192)); /* rounded up to a host page */
-	ck_assert_int_eq(atomic_load(&unmaps), 1);
-	FAILS(EINVAL, gdr_unmap(g, h, map, 8192));
-	OK(gdr_map(g, h, &map, 1));
-	/* A device address in the first page of the pin stands for the mapping. */
-	OK(gdr_unmap(g, h, (void *)(uintptr_t)0x70010, 1));
-	end_now();
-	ck_assert_int_eq(atomic_load(&unmaps), 2);
-}
-
 /* ---- closing ------------------------------------------------------------- */
 
 /* Whatever fails, everything is released, and the first failure is returned. */
@@ -531,7 +503,6 @@ static const struct unit_test tests[] = {
 	{ "contexts that cannot be opened", failed_opens, "" },
 	{ "invalid handles", invented_handles, "" },
 	{ "stale and doubled handles", stale_and_doubled, "" },
-	{ "gdr_unmap takes its own mapping only", unmap_checks, "" },
 	{ "gdr_close always finishes", close_always_finishes, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
 	{ "gdr_close waits for calls", close_waits, "", .bare = true },

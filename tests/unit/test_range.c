@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* barcopy_map_range(): any address, shared GPU pages, errors; more is in tests/gpu/test_alloc.c. */
+/* barcopy_map_range(): errors, host memory, threads, a full BAR; tests/model has the rest. */
 #include <dlfcn.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #include "common/wrap.h"
@@ -15,33 +14,6 @@ static unsigned long maps_made(void)
 	*(void **)&calls = dlsym(RTLD_DEFAULT, "gdrsim_rm_calls");
 	ck_assert_ptr_nonnull(calls);
 	return calls("RM_MAP_MEMORY");
-}
-
-static void any_byte(void)
-{
-	CUdeviceptr d = vmm_new(0, 1);
-	static const size_t offsets[] = { 0, 1, 7, 65535, 65536, 100001, CHUNK - 8 };
-
-	for (size_t i = 0; i < COUNT(offsets); i++) {
-		uint64_t addr = d + offsets[i];
-		gdr_info_t info;
-		gdr_mh_t mh;
-		char bytes[9];
-		void *cpu;
-
-		OK(barcopy_map_range(g, addr, 8, 0, &cpu, &mh));
-		ck_assert(same_memory(mh, cpu, addr));
-		/* exactly the range */
-		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 9));
-		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, (char *)cpu - 1, 1));
-		OK(gdr_get_info(g, mh, &info));
-		ck_assert_uint_eq(info.va, addr & GPU_PAGE_MASK);
-		ck_assert(info.mapped);
-		ck_assert_int_eq(info.wc_mapping, !standin_device_bar1());
-		OK(barcopy_unmap_range(g, mh));
-		FAILS(EINVAL, barcopy_unmap_range(g, mh));
-		FAILS(EINVAL, gdr_copy_from_mapping(mh, bytes, cpu, 1));
-	}
 }
 
 /* A flush reads the word around the range's first byte; behind the last page nothing is mapped. */
@@ -64,41 +36,6 @@ static void flush(void)
 		OK(barcopy_flush(mh));
 		OK(barcopy_unmap_range(g, mh));
 	}
-}
-
-static void pinned_once(void)
-{
-	CUdeviceptr d = vmm_new(0, 2);
-	gdr_mh_t mh[40];
-	void *cpu[40];
-	unsigned long before;
-
-	OK(barcopy_map_range(g, d + 5000, 100, 0, &cpu[0], &mh[0]));
-	before = maps_made();
-	ck_assert_uint_gt(before, 0);
-	for (size_t i = 1; i < 40; i++)
-		OK(barcopy_map_range(g, d + i * 50000, 100000, 0, &cpu[i], &mh[i]));
-	ck_assert_uint_eq(maps_made(), before);
-	for (size_t i = 1; i < 40; i++) {
-		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
-		ck_assert_ptr_eq((char *)cpu[i] - i * 50000, (char *)cpu[0] - 5000);
-	}
-	/* The ranges end in any order; the others stay. */
-	for (size_t i = 0; i < 40; i += 2)
-		OK(barcopy_unmap_range(g, mh[i]));
-	for (size_t i = 1; i < 40; i += 2)
-		ck_assert(same_memory(mh[i], cpu[i], d + i * 50000));
-	for (size_t i = 1; i < 40; i += 2)
-		OK(barcopy_unmap_range(g, mh[i]));
-	/* The last unmap has unpinned. */
-	OK(barcopy_map_range(g, d, 1, 0, &cpu[0], &mh[0]));
-	ck_assert_uint_eq(maps_made(), before + 1);
-	/* Read-only ranges share a pin of their own. */
-	for (size_t i = 1; i < 3; i++)
-		OK(barcopy_map_range(g, d + i, 1, BARCOPY_MAP_RANGE_READ_ONLY, &cpu[i], &mh[i]));
-	ck_assert_ptr_eq((char *)cpu[1] + 1, cpu[2]);
-	ck_assert_int_eq(unit_touch(cpu[2], true), SIGSEGV);
-	ck_assert(!unit_touch(cpu[0], true));
 }
 
 /* Where mprotect() fails, the call fails and leaves nothing. */
@@ -205,28 +142,6 @@ static void beyond(void)
 	}
 }
 
-/* What other calls do on a range's handle. */
-static void handle(void)
-{
-	CUdeviceptr d = vmm_new(0, 1);
-	gdr_mh_t mh, other;
-	void *cpu, *cpu2, *map;
-	int flag = 1;
-
-	OK(barcopy_map_range(g, d + PAGE + 10, 100, 0, &cpu, &mh));
-	OK(barcopy_map_range(g, d, 100, 0, &cpu2, &other));
-	HANDLE_HAS(g, mh, BACKEND, BARCOPY_BACKEND_RM);
-	OK(gdr_get_callback_flag(g, mh, &flag));
-	ck_assert_int_eq(flag, 0);
-	FAILS(EAGAIN, gdr_map(g, mh, &map, PAGE));
-	FAILS(EINVAL, gdr_unmap(g, mh, (char *)cpu - 10, PAGE));
-	FAILS_WITH(EINVAL, "barcopy_unmap_range", gdr_unpin_buffer(g, mh));
-	ck_assert(same_memory(mh, cpu, d + PAGE + 10));
-	OK(barcopy_unmap_range(g, mh));
-	ck_assert(same_memory(other, cpu2, d));
-	/* gdr_close() releases `other`. */
-}
-
 static CUdeviceptr shared_memory;
 
 static void *map_and_unmap(void *arg)
@@ -295,14 +210,11 @@ static void no_space(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "any byte", any_byte },
 	{ "flush", flush },
-	{ "pinned once", pinned_once },
 	{ "pages that cannot be protected", not_protected },
 	{ "host memory", host },
 	{ "errors", errors },
 	{ "beyond the allocation", beyond },
-	{ "handle", handle },
 	{ "threads", threads },
 	{ "no space", no_space, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=32" },
 	{ "threads, a small BAR", threads, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=8", "" },
