@@ -71,8 +71,6 @@ void view_ended(struct view *v)
 		w.ended[i].h = v->h;
 		w.ended[i].ctx = v->ctx;
 	}
-	if (v->kind == OWN && !v->own.size)
-		v->mem->freed = true;
 	mem_put(v->mem);
 	v->kind = NOTHING;
 }
@@ -385,10 +383,11 @@ static bool may_end(const struct view *v)
 
 static void end_with(struct view *v, bool fault)
 {
+	bool owner = is_owner(v); /* the call zeroes what tells it */
 	const char *name;
 	int rc;
 
-	if (is_owner(v)) {
+	if (owner) {
 		caches_forget(v->mem);
 		gpu_check_some(v->mem);
 	}
@@ -399,8 +398,7 @@ static void end_with(struct view *v, bool fault)
 	(void)worked(name, rc, v->lame && rc == EIO ? EIO : 0);
 	if (v->kind == CACHED && !rc)
 		MUST(!v->region.cpu_ptr && !v->region.handle.h && !v->region.entry, "a put zeroes");
-	if (v->kind == OWN && (!rc || rc == EIO || rc == ENOMEM))
-		v->mem->freed |= is_owner(v) || !v->own.size;
+	v->mem->freed |= owner;
 	if (v->kind != CACHED)
 		copies_refused(v->h, v->cpu, EINVAL);
 	view_ended(v);
