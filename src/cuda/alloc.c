@@ -226,7 +226,8 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 	return found;
 }
 
-void gdri_cuda_free_kept(void)
+/* Frees what is kept, but for what CUDA would free only behind every kernel. */
+static void free_kept(void)
 {
 	struct kept **link = &kept, *k;
 	struct gdri_cuda_scope s;
@@ -399,8 +400,32 @@ void gdri_cuda_give_pages(struct gdri_cuda_pages *p)
 	pthread_mutex_unlock(&idle_lock);
 }
 
+/* ---- contexts of the library that use all this ------------------------------------------------ */
+
+GDRI_MUTEX(holds_lock); /* taken before all others of this folder */
+static unsigned int holds;
+
+void gdri_cuda_hold(void)
+{
+	pthread_mutex_lock(&holds_lock);
+	holds++;
+	pthread_mutex_unlock(&holds_lock);
+}
+
+void gdri_cuda_drop(void)
+{
+	pthread_mutex_lock(&holds_lock);
+	if (!--holds) {
+		free_kept();
+		gdri_cuda_release_primary();
+		gdri_cuda_free_idle();
+	}
+	pthread_mutex_unlock(&holds_lock);
+}
+
 static void after_fork(void)
 {
+	holds = 0;
 	idle = NULL; /* MADV_DONTFORK: the child does not have the pages */
 	kept = NULL; /* the parent's */
 }

@@ -52,6 +52,7 @@ int gdri_cuda_driver_version(int *version); /* of CUDA: 1000 * major + 10 * mino
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
+void gdri_cuda_release_primary(void); /* part of the last drop */
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -132,16 +133,13 @@ int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work tha
 int gdri_cuda_keep(struct gdri_allocation *allocation);
 bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocation_kind kind,
 			 int device, size_t size);
-/* Frees what is kept, but for what CUDA would free only behind every kernel. For the last drop. */
-void gdri_cuda_free_kept(void);
 
 /*
  * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the
  * library, so that a reset of the device, which frees what CUDA has allocated, leaves them
  * readable. CUDA unregisters memory only when nothing runs in the context (cuMemHostUnregister, 1.4
  * s beside a kernel of that length: H200, driver 580, 2026-11-22), so pages that are given back
- * stay registered, and are taken again; a smaller request takes them too. free_idle unmaps those
- * whose context has ended.
+ * stay registered, and are taken again; a smaller request takes them too.
  */
 struct gdri_cuda_pages {
 	struct gdri_cuda_pages *next;
@@ -153,7 +151,7 @@ struct gdri_cuda_pages {
 };
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
-void gdri_cuda_free_idle(void);
+void gdri_cuda_free_idle(void); /* part of the last drop: unmaps those whose context has ended */
 
 /* False: an error or a reset of its device ended it, and no work runs. Breaks no capture. */
 bool gdri_cuda_context_works(void *context);

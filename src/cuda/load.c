@@ -113,34 +113,21 @@ int gdri_cuda_result(CUresult r, const char *call)
 enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
 
 GDRI_MUTEX(kept_lock); /* guards what follows */
-static unsigned int holds;
 static bool kept[KEPT_DEVICES]; /* by CUdevice: its primary context is retained, once */
 
-void gdri_cuda_hold(void)
+void gdri_cuda_release_primary(void)
 {
 	pthread_mutex_lock(&kept_lock);
-	holds++;
-	pthread_mutex_unlock(&kept_lock);
-}
-
-void gdri_cuda_drop(void)
-{
-	pthread_mutex_lock(&kept_lock);
-	if (!--holds)
-		gdri_cuda_free_kept();
-	for (CUdevice dev = 0; !holds && dev < KEPT_DEVICES; dev++) {
+	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++) {
 		if (kept[dev])
 			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 		kept[dev] = false;
 	}
-	if (!holds)
-		gdri_cuda_free_idle();
 	pthread_mutex_unlock(&kept_lock);
 }
 
 static void after_fork(void)
 {
-	holds = 0;
 	memset(kept, 0, sizeof(kept));
 }
 
