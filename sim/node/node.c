@@ -53,6 +53,21 @@ struct node {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local unsigned int held; /* how often by this thread */
+
+/* A thread that forks holds it while handlers of others run, which close nodes in the child. */
+static void take_lock(void)
+{
+	if (!held++)
+		pthread_mutex_lock(&lock);
+}
+
+static void give_lock(void)
+{
+	if (!--held)
+		pthread_mutex_unlock(&lock);
+}
+
 static _Atomic(struct node *) nodes[MAX_FD]; /* by descriptor; written under lock */
 static atomic_uint n_pins, n_maps;
 static int hole; /* an empty file: a map of it gives SIGBUS */
@@ -84,7 +99,7 @@ static bool find_cuda(void)
 {
 	bool found;
 
-	pthread_mutex_lock(&lock);
+	take_lock();
 	if (!cuda.unpin) {
 		void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 
@@ -94,24 +109,14 @@ static bool find_cuda(void)
 #undef FIND
 	}
 	found = cuda.unpin;
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	return found;
-}
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&lock);
-}
-
-static void after_fork(void)
-{
-	pthread_mutex_unlock(&lock);
 }
 
 /* Before any test counts descriptors. A child closes nodes, so no other thread may hold the lock. */
 __attribute__((constructor)) static void make_hole(void)
 {
-	pthread_atfork(before_fork, after_fork, after_fork);
+	pthread_atfork(take_lock, give_lock, give_lock);
 	hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u /* MFD_CLOEXEC */);
 }
 
@@ -206,9 +211,9 @@ int node_open(void)
 		return fail(err);
 	}
 	node->fd = fd;
-	pthread_mutex_lock(&lock);
+	take_lock();
 	atomic_store(&nodes[fd], node);
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	return fd;
 }
 
@@ -237,9 +242,9 @@ static void revoke_locked(struct region *r)
 /* Called by libcuda, under its lock. */
 static void on_freed(void *arg)
 {
-	pthread_mutex_lock(&lock);
+	take_lock();
 	revoke_locked(arg);
-	pthread_mutex_unlock(&lock);
+	give_lock();
 }
 
 static struct region *find_locked(struct node *node, uint64_t handle)
@@ -271,13 +276,13 @@ static int region_add(struct node *node, struct region *r, int n, uint64_t *hand
 		return -n;
 	}
 	r->n_pieces = (unsigned int)n;
-	pthread_mutex_lock(&lock);
+	take_lock();
 	r->handle = node->next_handle;
 	node->next_handle += r->size / (uint64_t)sysconf(_SC_PAGESIZE);
 	r->next = node->regions;
 	node->regions = r;
 	*handle = r->handle;
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	atomic_fetch_add(&n_pins, 1);
 	return 0;
 }
@@ -306,7 +311,7 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 static void region_end(struct region *r)
 {
 	cuda.unpin(r->pin); /* no revocation is under way afterwards */
-	pthread_mutex_lock(&lock);
+	take_lock();
 	if (r->revoked && !--r->node->n_revoked && r->node->kept >= 0) {
 		char byte;
 
@@ -317,7 +322,7 @@ static void region_end(struct region *r)
 		zap_locked(r);
 		atomic_fetch_sub(&n_maps, 1);
 	}
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	atomic_fetch_sub(&n_pins, 1);
 	free(r);
 }
@@ -326,12 +331,12 @@ static int unpin(struct node *node, uint64_t handle)
 {
 	struct region **link, *r;
 
-	pthread_mutex_lock(&lock);
+	take_lock();
 	for (link = &node->regions; (r = *link) && r->handle != handle; link = &r->next)
 		;
 	if (r)
 		*link = r->next;
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	if (!r)
 		return EINVAL;
 	region_end(r);
@@ -445,9 +450,9 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_GET_ATTR:
 		return get_attr(node, arg);
 	default:
-		pthread_mutex_lock(&lock);
+		take_lock();
 		err = region_call_locked(node, request, arg);
-		pthread_mutex_unlock(&lock);
+		give_lock();
 		return err;
 	}
 }
@@ -530,10 +535,10 @@ void *node_mmap(int fd, void *addr, size_t len, int prot, int flags, uint64_t of
 	if (err <= 0 && ((flags & MAP_TYPE) == MAP_PRIVATE || (prot & PROT_EXEC)))
 		err = EINVAL;
 	if (err <= 0) {
-		pthread_mutex_lock(&lock);
+		take_lock();
 		err = map_locked(node, addr, (len + page - 1) & ~(page - 1), prot, flags,
 				 off / page, err, &map);
-		pthread_mutex_unlock(&lock);
+		give_lock();
 	}
 	if (err) {
 		errno = err;
@@ -548,7 +553,7 @@ void node_unmapped(void *addr, size_t len)
 	(void)len;
 	if (!atomic_load(&n_maps))
 		return;
-	pthread_mutex_lock(&lock);
+	take_lock();
 	for (int fd = 0; fd < MAX_FD; fd++) {
 		struct node *node = node_at(fd);
 
@@ -559,7 +564,7 @@ void node_unmapped(void *addr, size_t len)
 			atomic_fetch_sub(&n_maps, 1);
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	give_lock();
 }
 
 int node_close(int fd)
@@ -567,7 +572,7 @@ int node_close(int fd)
 	struct node *node;
 	struct region *r;
 
-	pthread_mutex_lock(&lock);
+	take_lock();
 	node = node_at(fd);
 	if (node)
 		atomic_store(&nodes[fd], NULL);
@@ -578,7 +583,7 @@ int node_close(int fd)
 				node->fd = i;
 		node = NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	/* In a child the regions are the parent's: its copy is dropped. */
 	if (node && node->owner == getpid()) {
 		while ((r = node->regions)) {
@@ -596,13 +601,13 @@ int node_dup(int fd, int newfd)
 {
 	struct node *node;
 
-	pthread_mutex_lock(&lock);
+	take_lock();
 	node = node_at(fd);
 	if (node && newfd < MAX_FD) {
 		node->users++;
 		atomic_store(&nodes[newfd], node);
 	}
-	pthread_mutex_unlock(&lock);
+	give_lock();
 	return node && newfd >= MAX_FD ? -1 : 0;
 }
 
