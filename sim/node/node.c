@@ -53,21 +53,6 @@ struct node {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local unsigned int held; /* how often by this thread */
-
-/* A thread that forks holds it while handlers of others run, which close nodes in the child. */
-static void take_lock(void)
-{
-	if (!held++)
-		pthread_mutex_lock(&lock);
-}
-
-static void give_lock(void)
-{
-	if (!--held)
-		pthread_mutex_unlock(&lock);
-}
-
 static _Atomic(struct node *) nodes[MAX_FD]; /* by descriptor; written under lock */
 static atomic_uint n_pins, n_maps;
 static int hole; /* an empty file: a map of it gives SIGBUS */
@@ -99,7 +84,7 @@ static bool find_cuda(void)
 {
 	bool found;
 
-	take_lock();
+	pthread_mutex_lock(&lock);
 	if (!cuda.unpin) {
 		void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 
@@ -109,14 +94,24 @@ static bool find_cuda(void)
 #undef FIND
 	}
 	found = cuda.unpin;
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
 }
 
 /* Before any test counts descriptors. A child closes nodes, so no other thread may hold the lock. */
 __attribute__((constructor)) static void make_hole(void)
 {
-	pthread_atfork(take_lock, give_lock, give_lock);
+	pthread_atfork(before_fork, after_fork, after_fork);
 	hole = (int)syscall(SYS_memfd_create, "gdrdrv-revoked", 1u /* MFD_CLOEXEC */);
 }
 
@@ -211,9 +206,9 @@ int node_open(void)
 		return fail(err);
 	}
 	node->fd = fd;
-	take_lock();
+	pthread_mutex_lock(&lock);
 	atomic_store(&nodes[fd], node);
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	return fd;
 }
 
@@ -242,9 +237,9 @@ static void revoke_locked(struct region *r)
 /* Called by libcuda, under its lock. */
 static void on_freed(void *arg)
 {
-	take_lock();
+	pthread_mutex_lock(&lock);
 	revoke_locked(arg);
-	give_lock();
+	pthread_mutex_unlock(&lock);
 }
 
 static struct region *find_locked(struct node *node, uint64_t handle)
@@ -276,13 +271,13 @@ static int region_add(struct node *node, struct region *r, int n, uint64_t *hand
 		return -n;
 	}
 	r->n_pieces = (unsigned int)n;
-	take_lock();
+	pthread_mutex_lock(&lock);
 	r->handle = node->next_handle;
 	node->next_handle += r->size / (uint64_t)sysconf(_SC_PAGESIZE);
 	r->next = node->regions;
 	node->regions = r;
 	*handle = r->handle;
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	atomic_fetch_add(&n_pins, 1);
 	return 0;
 }
@@ -311,7 +306,7 @@ static int pin(struct node *node, uint64_t addr, uint64_t size, uint64_t *handle
 static void region_end(struct region *r)
 {
 	cuda.unpin(r->pin); /* no revocation is under way afterwards */
-	take_lock();
+	pthread_mutex_lock(&lock);
 	if (r->revoked && !--r->node->n_revoked && r->node->kept >= 0) {
 		char byte;
 
@@ -322,7 +317,7 @@ static void region_end(struct region *r)
 		zap_locked(r);
 		atomic_fetch_sub(&n_maps, 1);
 	}
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	atomic_fetch_sub(&n_pins, 1);
 	free(r);
 }
@@ -331,12 +326,12 @@ static int unpin(struct node *node, uint64_t handle)
 {
 	struct region **link, *r;
 
-	take_lock();
+	pthread_mutex_lock(&lock);
 	for (link = &node->regions; (r = *link) && r->handle != handle; link = &r->next)
 		;
 	if (r)
 		*link = r->next;
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	if (!r)
 		return EINVAL;
 	region_end(r);
@@ -450,9 +445,9 @@ static int call(struct node *node, unsigned long request, void *arg)
 	case GDRDRV_IOC_GET_ATTR:
 		return get_attr(node, arg);
 	default:
-		take_lock();
+		pthread_mutex_lock(&lock);
 		err = region_call_locked(node, request, arg);
-		give_lock();
+		pthread_mutex_unlock(&lock);
 		return err;
 	}
 }
@@ -535,10 +530,10 @@ void *node_mmap(int fd, void *addr, size_t len, int prot, int flags, uint64_t of
 	if (err <= 0 && ((flags & MAP_TYPE) == MAP_PRIVATE || (prot & PROT_EXEC)))
 		err = EINVAL;
 	if (err <= 0) {
-		take_lock();
+		pthread_mutex_lock(&lock);
 		err = map_locked(node, addr, (len + page - 1) & ~(page - 1), prot, flags,
 				 off / page, err, &map);
-		give_lock();
+		pthread_mutex_unlock(&lock);
 	}
 	if (err) {
 		errno = err;
@@ -553,7 +548,7 @@ void node_unmapped(void *addr, size_t len)
 	(void)len;
 	if (!atomic_load(&n_maps))
 		return;
-	take_lock();
+	pthread_mutex_lock(&lock);
 	for (int fd = 0; fd < MAX_FD; fd++) {
 		struct node *node = node_at(fd);
 
@@ -564,7 +559,7 @@ void node_unmapped(void *addr, size_t len)
 			atomic_fetch_sub(&n_maps, 1);
 		}
 	}
-	give_lock();
+	pthread_mutex_unlock(&lock);
 }
 
 int node_close(int fd)
@@ -572,7 +567,7 @@ int node_close(int fd)
 	struct node *node;
 	struct region *r;
 
-	take_lock();
+	pthread_mutex_lock(&lock);
 	node = node_at(fd);
 	if (node)
 		atomic_store(&nodes[fd], NULL);
@@ -583,7 +578,7 @@ int node_close(int fd)
 				node->fd = i;
 		node = NULL;
 	}
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	/* In a child the regions are the parent's: its copy is dropped. */
 	if (node && node->owner == getpid()) {
 		while ((r = node->regions)) {
@@ -601,13 +596,13 @@ int node_dup(int fd, int newfd)
 {
 	struct node *node;
 
-	take_lock();
+	pthread_mutex_lock(&lock);
 	node = node_at(fd);
 	if (node && newfd < MAX_FD) {
 		node->users++;
 		atomic_store(&nodes[newfd], node);
 	}
-	give_lock();
+	pthread_mutex_unlock(&lock);
 	return node && newfd >= MAX_FD ? -1 : 0;
 }
 
