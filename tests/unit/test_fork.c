@@ -28,29 +28,6 @@ static int child_counts(void *expected)
 	return 1;
 }
 
-static int handled;
-
-static void count_handlers(void)
-{
-	handled++;
-}
-
-GDRI_IN_CHILD(count_handlers);
-
-static int child_handled(void *before)
-{
-	return handled != *(int *)before + 1;
-}
-
-/* Before any call of the library: another thread may make the first one while this one forks. */
-static void without_a_call(void)
-{
-	int before = handled;
-
-	ck_assert_uint_eq(gdri_process_tag(), 0);
-	ck_assert_int_eq(unit_in_child(child_handled, &before), 0);
-}
-
 /* A child has that many descriptors fewer than this process. */
 static void child_lacks(int owned)
 {
@@ -527,7 +504,6 @@ static void children_exit(void)
 static const struct unit_test tests[] = {
 	{ "children that exit", children_exit,
 	  "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0" },
-	{ "before any call", without_a_call, "" },
 	{ "dma-bufs of pins", dmabufs, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "owned descriptors", owned, "" },
 	{ "descriptors that the program has closed", closed_by_the_program, "" },
