@@ -17,7 +17,6 @@ static const _Atomic uint32_t no_tag;
 _Atomic(const _Atomic uint32_t *) gdri_process_page = &no_tag;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
-static bool has_handlers; /* those of fork() */
 static _Atomic uint32_t *page;
 static uint32_t last_tag; /* a child inherits it, so its own tags are new ones */
 /*
@@ -84,15 +83,6 @@ static void in_child(void)
 		(*fn)();
 }
 
-/*
- * When the library is loaded, not at the first call: a fork that has begun before the registration
- * calls no handler, and its child would have every lock that another thread held.
- */
-__attribute__((constructor)) static void add_handlers(void)
-{
-	has_handlers = !pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child);
-}
-
 static int make_page_locked(void)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -100,9 +90,7 @@ static int make_page_locked(void)
 
 	if (p == MAP_FAILED)
 		return -ENOMEM;
-	if (!has_handlers)
-		add_handlers();
-	if (!has_handlers) {
+	if (pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child)) {
 		munmap(p, size);
 		return -ENOMEM;
 	}

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * This process and its forks: a tag that tells a parent from its children, stretches in which no
- * fork happens, descriptors that a child closes, and what a child does first. Handlers of fork()
- * are registered when the library is loaded, the tag exists from the first gdri_process_enter() on.
- * Thread-safe.
+ * fork happens, descriptors that a child closes, and what a child does first. Effective from the
+ * first gdri_process_enter() on. Thread-safe.
  *
  * A descriptor of a GPU or of a dma-buf that a child keeps would hold the parent's pins after the
  * parent has given them up, or has died. O_CLOEXEC covers a child that execs; gdri_fork_own()
  * covers one that does not.
  *
  * The fork lock is the innermost one: its holder calls nothing but the kernel and the C library.
- * One exception: a handler that was registered before the library was loaded runs under the lock.
- * It may pin and map while no other thread is inside the library.
+ * One exception: a handler that the application registered before this library's runs under the
+ * lock. It may pin and map while no other thread is inside the library.
  */
 #ifndef GDRI_PROCESS_H
 #define GDRI_PROCESS_H

@@ -454,6 +454,7 @@ static const struct {
 	{ "munmap", "an earlier map of this range is still there", EIO },
 	{ "dlsym", " has no cu", ENODEV },
 	{ "dlopen", "no CUDA driver: ", ENODEV },
+	{ "pthread_atfork", "no memory for the fork guard", ENOMEM },
 	{ "RM_CONTROL", "GPU_GET_", 0 },
 	{ "RM_CONTROL", "GET_EXPORT_OBJECT_INFO", 0 },
 	{ "RM_CONTROL", "IMPORT_FD", 0 },

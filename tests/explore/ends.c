@@ -555,6 +555,13 @@ void verdict_begin(void)
 	if (fails || ex_random(2))
 		rm_fail(fails ? "RM_MAP_MEMORY:1=EBUSY" : "RM_MAP_MEMORY:1=ENOMEM");
 	begin_ns = ex_clock(0);
+	if (!scenario_forks)
+		return;
+	/* The handlers of fork() come with the first open: a fork that has begun before has none. */
+	setenv("GDRSIM_RM", "absent", 1);
+	if (barcopy_open(0))
+		ex_fail("a context without a driver");
+	unsetenv("GDRSIM_RM");
 }
 
 static bool was_short(int rc)

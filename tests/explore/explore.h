@@ -71,6 +71,7 @@ int ex_me(void); /* the number of the calling thread, or -1 */
 /* Lines of a report, which may end in ex_fail(); not with EXPLORE_QUIET=1. */
 void ex_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ex_print_frames(void **frames, int n);
+void ex_hook_fork(void); /* before the library registers its handlers of fork() */
 
 /* ---- race.c ---------------------------------------------------------------------------------- */
 

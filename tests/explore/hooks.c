@@ -278,8 +278,7 @@ static void in_child(void)
 	give(&loader);
 }
 
-/* Before the library's constructor: handlers of the last registration run first. */
-__attribute__((constructor(101))) static void add_handlers(void)
+void ex_hook_fork(void)
 {
 	if (pthread_atfork(before_fork, in_parent, in_child))
 		abort();

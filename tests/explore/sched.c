@@ -521,6 +521,7 @@ void ex_begin(const char *scenario, uint64_t seed)
 	low_priority = -100;
 	ex_patience = seed / 8 % 2 ? 16 : 1;
 	read_plan();
+	ex_hook_fork();
 	ex_race_begin();
 	random_state[0] = mix(seed);
 	random_state[1] = mix(seed ^ 0x5555);

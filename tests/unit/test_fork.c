@@ -123,7 +123,7 @@ static void map_now(void)
 	mapped += maps() ? 100 : 1;
 }
 
-/* A handler that was registered after the library's runs while the library holds no lock. */
+/* A handler registered before the library's runs while the library holds its locks. */
 static void handlers_that_map(void)
 {
 	int in_child;

@@ -20,21 +20,6 @@
 #include "base/inside.h"
 #include "base/process.h"
 
-/* As a handler of the application does that maps: under the library's fork lock, as it came first. */
-static void enters(void)
-{
-	gdri_fork_hold();
-	gdri_fork_release();
-}
-
-/* Before the library's constructor, which then has no memory: the first call registers handlers. */
-__attribute__((constructor(101))) static void no_memory_at_load(void)
-{
-	(void)pthread_atfork(enters, enters, NULL);
-	wrap_reset();
-	wrap_fail("pthread_atfork", 1, ENOMEM);
-}
-
 static int child_tag(void *arg)
 {
 	uint32_t parent = *(uint32_t *)arg, own;
