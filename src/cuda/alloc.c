@@ -115,8 +115,10 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 		rc = alloc_host(a, cached, &ptr);
 		break;
 	}
-	if (!rc)
+	if (!rc) {
 		a->addr = ptr;
+		a->buffer_id = gdri_cuda_buffer_id(ptr);
+	}
 	gdri_cuda_leave(&s);
 	return rc;
 }
@@ -155,10 +157,14 @@ static CUresult free_device(const struct gdri_allocation *a)
 
 int gdri_cuda_free(struct gdri_allocation *a)
 {
+	uint64_t id = a->buffer_id ? gdri_cuda_buffer_id(a->addr) : 0;
 	struct gdri_cuda_scope s;
 	CUresult r;
-	int rc = gdri_cuda_enter(&s, a->context, -1);
+	int rc;
 
+	if (id && id != a->buffer_id)
+		return gdri_fail(EINVAL, "the memory ended with its context; another is there");
+	rc = gdri_cuda_enter(&s, a->context, -1);
 	if (rc)
 		return rc;
 	r = a->kind == GDRI_ALLOCATION_HOST ? gdri_cu.cuMemFreeHost(a->host) : free_device(a);
@@ -174,7 +180,6 @@ int gdri_cuda_free(struct gdri_allocation *a)
 struct kept {
 	struct kept *next;
 	struct gdri_allocation a;
-	uint64_t buffer_id;
 };
 
 GDRI_MUTEX(idle_lock); /* guards the next two */
@@ -184,16 +189,11 @@ static struct gdri_cuda_pages *idle; /* given back, still registered */
 
 int gdri_cuda_keep(struct gdri_allocation *a)
 {
-	struct kept *k = malloc(sizeof(*k)), **link = &kept;
-	struct gdri_memory m;
+	struct kept *k = a->buffer_id ? malloc(sizeof(*k)) : NULL, **link = &kept;
 
-	gdri_cuda_describe(a->addr, a->size, &m);
-	if (!k || m.kind == GDRI_MEMORY_UNKNOWN || !m.buffer_id) {
-		free(k);
+	if (!k)
 		return gdri_cuda_free(a);
-	}
 	k->a = *a;
-	k->buffer_id = m.buffer_id;
 	pthread_mutex_lock(&idle_lock);
 	while (*link && (*link)->a.asked < a->asked)
 		link = &(*link)->next;
@@ -217,7 +217,7 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 		}
 		*link = k->next;
 		/* Another ID: a reset or the context's end freed it. */
-		found = gdri_cuda_has_buffer_id(k->a.addr, k->buffer_id);
+		found = gdri_cuda_has_buffer_id(k->a.addr, k->a.buffer_id);
 		if (found)
 			*a = k->a;
 		free(k);
@@ -237,7 +237,7 @@ static void free_kept(void)
 		/* cuMemFreeHost() waits for kernels. */
 		bool stays = k->a.kind == GDRI_ALLOCATION_HOST;
 
-		if (!stays && gdri_cuda_has_buffer_id(k->a.addr, k->buffer_id) &&
+		if (!stays && gdri_cuda_has_buffer_id(k->a.addr, k->a.buffer_id) &&
 		    !gdri_cuda_enter(&s, k->a.context, -1)) {
 			stays = free_device(&k->a);
 			gdri_cuda_leave(&s);

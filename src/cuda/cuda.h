@@ -64,6 +64,7 @@ int gdri_cuda_device_of(uint64_t addr, size_t size); /* the ordinal of its devic
 /* Is memory there suitable for GPUDirect RDMA? True also where CUDA does not say. */
 bool gdri_cuda_is_rdma_capable(uint64_t addr);
 
+uint64_t gdri_cuda_buffer_id(uint64_t addr); /* one call into CUDA; or 0 */
 /* One call into CUDA. Does addr still lie in the allocation of that buffer ID? */
 bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id);
 /* One call into CUDA. Is this byte of host memory page-locked, as far as CUDA knows? */
@@ -113,6 +114,7 @@ struct gdri_allocation {
 	size_t size, asked; /* VMM: rounded up to the granularity; as the caller asked */
 	void *host; /* HOST: its CPU address */
 	void *context;
+	uint64_t buffer_id; /* of its beginning; 0: CUDA has told none */
 	int device;
 };
 
@@ -123,7 +125,8 @@ struct gdri_allocation {
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached, int fd);
 
-int gdri_cuda_free(struct gdri_allocation *allocation); /* waits for no work that uses it */
+/* Waits for no work that uses it. -EINVAL: the context's end freed it, and its address is reused. */
+int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
  * Keeps an allocation for a later take of the same kind and device and of at most its size, instead

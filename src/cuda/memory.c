@@ -188,6 +188,13 @@ bool gdri_cuda_sync_memops(const struct gdri_memory *m)
 	return !r;
 }
 
+uint64_t gdri_cuda_buffer_id(uint64_t addr)
+{
+	unsigned long long id = 0;
+
+	return gdri_cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) ? 0 : id;
+}
+
 bool gdri_cuda_has_buffer_id(uint64_t addr, uint64_t id)
 {
 	unsigned long long now = 0;

@@ -194,6 +194,23 @@ static void reset(void)
 	g = NULL;
 }
 
+/* A free after a reset does not free what the program has allocated at this address since. */
+static void reset_and_reused(void)
+{
+	CUcontext primary;
+	barcopy_mem_t mem;
+	CUdeviceptr ptr;
+
+	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	CU(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
+	CU(cuda.cuCtxSetCurrent(primary));
+	CU(cuda.cuMemAlloc_v2(&ptr, 100));
+	ck_assert_uint_eq(ptr, mem.device_ptr);
+	OK(barcopy_mem_free(g, &mem));
+	CU(cuda.cuMemFree_v2(ptr));
+}
+
 /* The BAR is smaller than the memory. */
 static void small_bar(void)
 {
@@ -378,6 +395,7 @@ static const struct unit_test tests[] = {
 	{ "freed beside kernels", freed_beside_kernels },
 	{ "freed last", freed_last, "GDRCOPY_ENABLE_LOGGING=1" },
 	{ "reset", reset },
+	{ "reset, and the address is used again", reset_and_reused },
 	{ "a small BAR", small_bar, "GDRSIM_BAR1_MIB=8" },
 	{ "import: errors", import_errors, "GDRSIM_DRIVER_VERSION=13030" },
 	{ "BAR info", bar_info, "GDRSIM_BAR1_MIB=256" },

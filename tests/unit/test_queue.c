@@ -561,6 +561,30 @@ static void device_reset(void)
 	finish(q);
 }
 
+/* The program's memory that lies where a reset of the device has freed a queue's is not the library's. */
+static void another_memory_there(void)
+{
+	barcopy_queue_view_t view, next;
+	barcopy_queue_t q = new_queue(16);
+	CUcontext primary;
+	CUdeviceptr ptr;
+
+	OK(barcopy_queue_get_view(q, &view));
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	CU(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
+	CU(cuda.cuCtxSetCurrent(primary));
+	CU(cuda.cuMemAlloc_v2(&ptr, BARCOPY_QUEUE_CONTROL + 16 * 64));
+	ck_assert_uint_eq(ptr, view.control);
+	OK(barcopy_queue_destroy(q));
+	q = new_queue(16);
+	OK(barcopy_queue_get_view(q, &next));
+	ck_assert_uint_ne(next.control, ptr);
+	OK(barcopy_queue_destroy(q));
+	OK(gdr_close(g));
+	CU(cuda.cuMemFree_v2(ptr)); /* it was not freed by the close */
+	g = barcopy_open(BARCOPY_OPEN_DEFAULT);
+}
+
 /* Of a context that works and was reported dead: the pages are given up, not left with CUDA. */
 static void reported_dead(void)
 {
@@ -609,6 +633,7 @@ static const struct unit_test tests[] = {
 	{ "memory after the last close", last_close, NULL },
 	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
 	{ "a reset of the device", device_reset, NULL },
+	{ "another memory after a reset", another_memory_there, NULL },
 	{ "pages of a context that was reported dead", reported_dead, NULL },
 	{ "out of memory", out_of_memory, NULL },
 	{ "host pointers that the GPU cannot take", two_threads, "GDRSIM_HOST_POINTER=0" },
