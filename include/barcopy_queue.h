@@ -157,7 +157,8 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
 /**
  * Ends a queue at once. No other thread may be in a call on it, and no kernel that has its view may
  * run or be pending, as for cudaFree(): stop it, and synchronise its stream. gdr_close() aborts
- * queues and ports of its context and keeps their memory for as long as the process lives.
+ * queues and ports of its context and keeps their memory for as long as the process lives. It does
+ * not wait for calls on them, and ends the mapping: no other thread may be in one then, either.
  * @return 0; EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue);
