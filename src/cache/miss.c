@@ -292,11 +292,13 @@ static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	struct gdri_region *r = &e->region;
-	int rc = cache->keeps ? new_handle(cache, e) : 0;
+	int rc;
 
+	/* Before barcopy_next_revoked() finds the handle. */
+	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
+	rc = cache->keeps ? new_handle(cache, e) : 0;
 	if (rc)
 		return rc;
-	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
 	set_for_hits(e, r);
 	atomic_store_explicit(&e->start, r->pin.va, memory_order_relaxed);
 	atomic_store_explicit(&e->size, gdri_region_end(r) - r->pin.va, memory_order_relaxed);

@@ -447,6 +447,50 @@ void queues_check(void)
 	all_is_back_but(2 * THREADS * CHUNK);
 }
 
+/* ---- listed: what is revoked in the middle of its miss is forgotten, as it is a cache's ---------- */
+
+static CUdeviceptr freed;
+
+void listed_begin(void)
+{
+	setenv("GDRSIM_NODE_PERSISTENT", "0", 1);
+	ex_patience = 16;
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	a = new_cache(other, true, UINT64_MAX);
+	b = 0;
+	freed = standin_alloc(CHUNK);
+}
+
+void listed(int thread)
+{
+	barcopy_region_t r;
+	gdr_mh_t h;
+
+	in_context();
+	if (thread) {
+		CU_MUST(cuda.cuMemFree_v2(freed));
+		while (!barcopy_next_revoked(other, &h))
+			ex_progress();
+	} else if (!barcopy_cache_get(a, freed, CHUNK, &r)) {
+		MUST(barcopy_cache_put(a, &r));
+	}
+}
+
+void listed_check(void)
+{
+	gdr_mh_t h;
+
+	if (barcopy_next_revoked(other, &h) != ENOENT)
+		ex_fail("a range is reported that is idle");
+	if (pinned() != pins_before)
+		ex_fail("a revoked range of a cache, idle, stayed pinned");
+	MUST(gdr_close(other));
+	all_is_back();
+}
+
 /* ---- revoked: each range is reported once, and none that is idle or has ended ---------------- */
 
 enum { REVOKED = 5 }; /* 0 and 1 are pinned, 2 will be, 3 is idle in a cache, 4 held */

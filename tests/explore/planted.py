@@ -159,6 +159,11 @@ FAULTS = {
     "reported-without-lock": ("revoked", [("src/calls/shared.c", "		found->reported = true;\n", ""), (
         "src/calls/shared.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
         "	pthread_mutex_unlock(&ctx->lock);\n	if (found)\n		found->reported = true;\n	return found;\n")]),
+    "listed-before-its-kind": ("listed", [("src/cache/miss.c", """	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
+	rc = cache->keeps ? new_handle(cache, e) : 0;
+""", """	rc = cache->keeps ? new_handle(cache, e) : 0;
+	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
+""")]),
     "idle-is-reported": ("revoked", [("src/calls/shared.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
     # The verdict of a trial, and what rm shares.
     "verdict-without-lock": ("verdict", [(TRIAL, "	pthread_mutex_lock(&lock);\n", "	(void)lock;\n"),

@@ -89,6 +89,7 @@ void leftover_begin(void), leftover(int thread), leftover_check(void);
 void engine_begin(void), engine(int thread), engine_check(void);
 void memory_begin(void), memory(int thread), memory_check(void);
 void queues(int thread), queues_check(void);
+void listed_begin(void), listed(int thread), listed_check(void);
 void revoked_begin(void), revoked(int thread), revoked_check(void);
 void verdict_begin(void), verdict(int thread), verdict_check(void);
 
