@@ -193,10 +193,11 @@ static void work_off(struct gdri_slot *slot, void *arg)
 		gdri_inside_leave();
 }
 
-/* What a call dooms may be another cache's by then: each has its list. */
+/* What a call dooms may be another cache's by then, or a range: each has its list. */
 static void work_off_all(void)
 {
 	gdri_slots_each(&gdri_caches, work_off, NULL);
+	gdri_slots_each(&gdri_ranges, work_off, NULL);
 }
 
 /* Dooms the entries that touch [addr, end), and marks a miss that pins there. False: none is left. */

@@ -163,6 +163,30 @@ void elsewhere_check(void)
 	end_caches();
 }
 
+/* The same where it has become a range. */
+void ranged(int thread)
+{
+	gdr_mh_t h;
+	void *p;
+
+	in_context();
+	if (!thread) {
+		MUST(barcopy_cache_invalidate(a, shared[0], 1));
+		return;
+	}
+	MUST(barcopy_cache_trim(a, 0));
+	MUST(barcopy_map_range(g, shared[0], 8, 0, &p, &h));
+	ex_yield();
+	MUST(barcopy_unmap_range(g, h));
+}
+
+void ranged_check(void)
+{
+	if (pinned() != pins_before)
+		ex_fail("a range that an invalidation has found stayed pinned");
+	end_caches();
+}
+
 /* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------- */
 
 void mid_pin_begin(void)

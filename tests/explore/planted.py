@@ -7,7 +7,7 @@ A text that the tree has not exactly once is an error: the fault has to be writt
 
 No scenario finds this, which stands in no list below: a miss that does not ask for invalidations at work
 (insert_locked() of miss.c): a program sees it only if it gets memory while it frees it. Nor this: an
-invalidation works off the list of its own cache alone (work_off_all() of entry.c); 3000 seeds of `elsewhere` pass.
+invalidation works off no list of another registration cache (work_off_all() of entry.c); 3000 seeds of `elsewhere` pass.
 """
 import os
 import re
@@ -111,6 +111,7 @@ FAULTS = {
     # What is to end stays, or ends beside a call that uses it.
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
+    "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),
     "unpin-under-the-lock": ("hook", [(ENTRY, """		atomic_fetch_add(&cache->leaving, gdri_entry_bytes(e));
 		push(&cache->released, e);
 	} else {

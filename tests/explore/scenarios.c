@@ -872,6 +872,7 @@ const struct scenario scenarios[] = {
 	{ "joined", 2, 256, joined_begin, joined, end_caches },
 	{ "doom", 3, 256, doom_begin, doom, doom_check },
 	{ "elsewhere", 2, 256, elsewhere_begin, elsewhere, elsewhere_check },
+	{ "ranged", 2, 256, elsewhere_begin, ranged, ranged_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
 	{ "next", 3, 256, next_begin, next, next_check },
 	{ "leftover", 3, 256, leftover_begin, leftover, leftover_check },

@@ -83,6 +83,7 @@ void hit_begin(void), hit(int thread), fresh(int thread);
 void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
 void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
+void ranged(int thread), ranged_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
 void next_begin(void), next(int thread), next_check(void);
 void leftover_begin(void), leftover(int thread), leftover_check(void);
