@@ -564,7 +564,8 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
- * recently used first, and the call waits for other threads that are unpinning regions of the cache.
+ * recently used first, and the call waits for other threads that are unpinning regions of the cache;
+ * so not with a lock that the program's hook of munmap() takes.
  * The caller must not free the memory before barcopy_cache_put(). (If it does, the mapping stays
  * harmless until then and is not found again.)
  *
