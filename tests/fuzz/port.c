@@ -48,7 +48,7 @@ static void receive(barcopy_port_t port, struct gdri_port *p, uint32_t n, uint32
 	if (p->received - before > LINES || (p->manual && p->received - p->retired > LINES))
 		abort();
 	for (uint32_t i = 0; i < count; i++) {
-		if ((m[i].size & ~(uint32_t)BARCOPY_QUEUE_HEAD_MORE) > BARCOPY_QUEUE_LINE)
+		if (m[i].size > BARCOPY_QUEUE_LINE)
 			abort();
 		*call = m[i].call ? m[i].call : *call;
 	}
@@ -81,8 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		uint32_t n = data[1] % (LINES + 2), calls[2] = { call, data[2] };
 
 		/* Within the lap of free lines: no line that is received and not retired. */
-		for (uint64_t i = received; i - p->retired < LINES && i < received + data[1] % LINES;
-		     i++) {
+		for (uint64_t i = received;
+		     i - p->retired < LINES && i < received + data[1] % LINES; i++) {
 			memcpy(p->ring + i % LINES * GDRI_LINE + data[2] % 7 * 8, data + 4, 8);
 			if (data[0] & 0x80)
 				arrive(p, i);
@@ -95,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			(void)barcopy_port_retire(port, p->retired + data[2] % 4, n);
 			break;
 		case 2:
-			(void)barcopy_port_answer(port, calls, (uint64_t[]){ answer, 1 }, data[3] % 3);
+			(void)barcopy_port_answer(port, calls, (uint64_t[]){ answer, 1 },
+						  data[3] % 3);
 			break;
 		default:
 			(void)barcopy_port_stop(port, data[2] & BARCOPY_PORT_ABORT);

@@ -191,7 +191,7 @@ static void play(void)
 	w.machine = unit_arg;
 	w.counted = getenv("GDRCOPY_STATS") != NULL;
 	seed = text ? strtoull(text, NULL, 0) : 1 + (unsigned int)unit_row;
-	count = length ? (unsigned int)strtoul(length, NULL, 0) : unit_quick() ? 1200 : 5000;
+	count = length ? (unsigned int)strtoul(length, NULL, 0) : 1200;
 	ck_assert_uint_le(count, MOST_STEPS);
 	reached = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(reached, MAP_FAILED);

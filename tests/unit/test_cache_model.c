@@ -273,10 +273,13 @@ static void play(void)
 		get();
 	while (w.count)
 		put(0);
+	/* Without the regions of freed memory, which the stand-in's descriptors keep. */
+	OK(barcopy_cache_trim(w.cache, UINT64_MAX));
 	fds = resources_fds();
 	for (int i = 0; i < (unit_quick() ? 600 : 20000); i++)
 		one_operation();
 	/* Regions keep no descriptors, however many they are. */
+	OK(barcopy_cache_trim(w.cache, UINT64_MAX));
 	ck_assert_int_le(resources_fds(), fds);
 	while (w.count)
 		put(0);
