@@ -2,9 +2,9 @@
 /*
  * The device numbers and /dev/gdrdrv.
  *
- * The kernel makes /dev/gdrdrv, a misc device: device classes are GPL-only. The driver has a major
- * number besides, listed under its name in /proc/devices for scripts that run mknod (minor 0). Both
- * have the same operations.
+ * The kernel makes /dev/gdrdrv, a misc device: device classes are GPL-only. The driver also has a
+ * major number, listed under its name in /proc/devices for scripts that run mknod (minor 0). Both
+ * nodes have the same operations.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

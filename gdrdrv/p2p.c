@@ -70,7 +70,7 @@ struct gdrdrv_p2p_pin {
 /*
  * Gets of 16 MiB and more, one at a time for each user. The GPU driver allocates for a request
  * before it checks the address, charged to no cgroup: without this, threads that wait for its lock
- * would hold that memory all at once. Users share a lock where their hashes meet. Taken before
+ * would hold that memory all at once. Users with the same hash share a lock. Taken before
  * p2p_key_lock; no callback takes it.
  */
 #define P2P_LARGE_BITS 8
@@ -126,7 +126,7 @@ static void p2p_drop(const struct gdrdrv_p2p_pin *pin)
 	gdrdrv_mr_put(pin->mr);
 }
 
-/* Removes the entry. False: the callback has removed it already. */
+/* Removes the entry. Returns false if the callback has removed it already. */
 static bool p2p_remove(const struct gdrdrv_p2p_pin *pin)
 {
 	if (!xa_erase(&p2p_pins, pin->number))

@@ -16,7 +16,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Polls until *at is value. False: *at became UINT32_MAX, or the time is over. */
+/* Polls until *at is value. Returns false if *at became UINT32_MAX, or the time is over. */
 static bool wait_for(_Atomic(uint32_t) *at, uint32_t value, uint64_t timeout_ns)
 {
 	uint64_t start = now_ns();

@@ -97,7 +97,7 @@ struct gdri_backend {
 	int (*open)(void **state);
 	/*
 	 * Called by gdr_open() if no other backend opened: can it serve ordinary
-	 * device memory, as far as is known without CUDA, which it leaves alone? NULL: yes.
+	 * device memory, as far as is known without a call of CUDA? NULL: yes.
 	 */
 	int (*decide)(void);
 	void (*close)(void *state); /* or NULL */

@@ -169,7 +169,7 @@ int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
 			return 0;
 		add_reason(&why, b, b->event_fd ? gdri_error_text() : "no range is ever revoked");
 	}
-	return gdri_fail(ENOTSUP, "no notice of revoked ranges here: %s", why.s);
+	return gdri_fail(ENOTSUP, "no backend of this context reports revoked ranges: %s", why.s);
 }
 
 /* ---- pins ------------------------------------------------------------------------------------ */

@@ -75,7 +75,8 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 		rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, pcie,
 				      fd);
 		if (rc == -ENOTSUP && pcie)
-			return gdri_fail(EINVAL, "GDR_PIN_FLAG_FORCE_PCIE is not supported");
+			return gdri_fail(EINVAL,
+					 "this backend does not support GDR_PIN_FLAG_FORCE_PCIE");
 		if (rc)
 			return rc;
 	}

@@ -81,7 +81,8 @@ static int ask(struct node *node)
 	int err = call(node, GDRDRV_IOC_GET_VERSION, &v);
 
 	if (err == ENOTTY || err == EINVAL)
-		return gdri_fail(EINVAL, "a gdrdrv driver before 2.0: it reports no version");
+		return gdri_fail(EINVAL,
+				 "the gdrdrv driver reports no version: it is older than 2.0");
 	if (err)
 		return result("GET_VERSION", err);
 	node->version = v.gdrdrv_version;
@@ -91,8 +92,8 @@ static int ask(struct node *node)
 				 VERSION(node->version), VERSION(MINIMUM_GDRDRV_VERSION));
 	if (v.minimum_gdr_api_version > GDR_API_VERSION)
 		return gdri_fail(EINVAL,
-				 "the gdrdrv driver (%u.%u) wants a libgdrapi of %u.%u or newer; "
-				 "this one is %u.%u",
+				 "the gdrdrv driver (%u.%u) needs libgdrapi %u.%u or newer; "
+				 "this library is %u.%u",
 				 VERSION(node->version), VERSION(v.minimum_gdr_api_version),
 				 VERSION(GDR_API_VERSION));
 	node->persistent = ask_attribute(node, GDRDRV_ATTR_USE_PERSISTENT_MAPPING, 0);
@@ -161,7 +162,9 @@ static int event_fd(void *state, int *fd)
 	if (n < 0)
 		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
 	if (p.revents & ~POLLPRI)
-		return gdri_fail(ENOTSUP, "gdrdrv %u.%u gives no notice", VERSION(node->version));
+		return gdri_fail(ENOTSUP,
+				 "gdrdrv %u.%u cannot be polled for revoked ranges; barcopy's can",
+				 VERSION(node->version));
 	*fd = node->fd;
 	return 0;
 }

@@ -91,7 +91,8 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 	if (wish == GDR_MAPPING_TYPE_NONE || wish == pin->type)
 		return 0;
 	return gdri_fail(ENOTSUP,
-			 "a mapping of type \"%s\" was asked for, the %s backend has \"%s\"",
+			 "a mapping of type \"%s\" was requested, but the %s backend maps this "
+			 "memory as \"%s\"",
 			 gdri_mapping_type_name(wish), pin->backend->name,
 			 gdri_mapping_type_name(pin->type));
 }

@@ -226,7 +226,9 @@ static int ask_gpu(const struct gdri_rm_session *s, const struct rm_card_info *c
 		rc = get_gpu_info(s, subdevice, &dmabuf);
 	if (rc || (dmabuf.data && !(info.gpu_flags & RM_GPU_FLAG_SOC)))
 		return rc;
-	return gdri_fail(ENODEV, dmabuf.data ? "it is integrated" : "the driver says no");
+	return gdri_fail(ENODEV, dmabuf.data
+					 ? "the GPU is integrated"
+					 : "the driver reports that the GPU does not support it");
 }
 
 /* Stops at the first GPU that does. */
@@ -340,7 +342,8 @@ static int make_gpu_locked(int device, struct gdri_rm_gpu **out)
 	gpu->ordinal = device;
 	rc = gdri_cuda_is_integrated(device, &integrated);
 	if (!rc && integrated)
-		rc = gdri_fail(ENOTSUP, "not on an integrated GPU");
+		rc = gdri_fail(ENOTSUP,
+			       "the GPU is integrated: its memory has no mapping for the CPU");
 	if (!rc)
 		rc = gdri_cuda_pci_address(device, &pci);
 	if (!rc)

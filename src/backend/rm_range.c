@@ -142,22 +142,25 @@ static int check_export(const struct export *export)
 	if (export->no_memory)
 		return gdri_fail(ENOMEM, "no memory for the objects of a pin");
 	if (export->lasting)
-		return gdri_fail(ENOTSUP, "this driver's export of a dma-buf has another layout");
+		return gdri_fail(ENOTSUP,
+				 "this library does not know the layout of this driver's export of "
+				 "a dma-buf: use a newer library, or load gdrdrv");
 	if (export->minor != export->gpu->minor)
 		return gdri_fail(EINVAL,
-				 "libcuda exported it on " RM_GPU_NODE ", which is not GPU %d's",
+				 "libcuda exported the memory on " RM_GPU_NODE
+				 ", which is not GPU %d's",
 				 export->minor, export->gpu->ordinal);
 	if (!sources->count)
 		return gdri_fail(
 			ENOTSUP,
-			"libcuda's export of a dma-buf was not seen: it passes by libcuda's "
-			"import of ioctl(), as by syscall(), or another hook hides it; "
-			"gdrdrv needs no such look");
+			"libcuda's export of a dma-buf was not seen: libcuda does not call its "
+			"import of ioctl(), or another hook hides the call; gdrdrv serves without "
+			"it");
 	for (size_t i = 0; i < sources->count; i++) {
 		const struct gdri_rm_object *s = &sources->objects[i];
 
 		if (!s->size || s->offset % HOST_PAGE || s->size % HOST_PAGE)
-			return gdri_fail(ENOTSUP, "a memory object ends within a page");
+			return gdri_fail(ENOTSUP, "a memory object begins or ends within a page");
 		if (__builtin_add_overflow(sum, s->size, &sum))
 			sum = UINT64_MAX;
 	}
@@ -261,14 +264,15 @@ static int find_part(struct gdri_rm_range *range, const struct gdri_pin_request 
 }
 
 /*
- * libcuda 580 looks for the allocation at the first byte of an export. If another thread frees that
- * one meanwhile, the export is refused, or libcuda follows a null pointer; where nothing is
- * allocated, a range that holds no whole allocation is refused (cuMemAlloc and pools, 580.159.04,
- * 2026-11-23, beside frees: 626 of 630,000 exports of whole 64 KiB pages refused, 11 of 31
- * processes ended by SIGSEGV; of 2,380,000 in pages of the allocation none, 63 processes ended
- * well). So the export begins and ends with the allocation's own pages, and the GPU pages around
- * are in the same objects. Where an object may begin between the two, or no own page exists, the
- * export has the page that is shared; a shared first one needs the whole allocation.
+ * libcuda 580 looks up the allocation at the first byte of an export. If another thread frees that
+ * allocation during the call, libcuda refuses the export or follows a null pointer. If nothing is
+ * allocated there, it refuses a range that holds no whole allocation. (cuMemAlloc and pools,
+ * 580.159.04, 2026-11-23, with frees at the same time: of 630,000 exports of whole 64 KiB pages 626
+ * were refused, and 11 of 31 processes ended by SIGSEGV; of 2,380,000 in pages of the allocation
+ * none was refused, and 63 of 63 processes ended well.) So the export begins and ends with the
+ * allocation's own pages, and the GPU pages around are in the same objects. Where an object may
+ * begin between the two, or no own page exists, the export has the page that is shared; a shared
+ * first page needs the whole allocation.
  */
 static void own_pages(const struct gdri_pin_request *request, uint64_t *start, uint64_t *end)
 {
@@ -494,9 +498,10 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
 	}
 	gdri_text_add(&why, "%s", gdri_error_text());
 	/*
-	 * The place of an mmap() that failed: the kernel may have emptied it before, and another
-	 * thread may have got it since. Where the kernel failed before it emptied the place (too
-	 * many maps, mlockall() beyond RLIMIT_MEMLOCK), our reservation stays there for good.
+	 * Leaves the addresses of an mmap() that failed as they are: the kernel may have unmapped
+	 * them before it failed, and another thread may have mapped them since. If the kernel had
+	 * not unmapped them (too many maps, mlockall() beyond RLIMIT_MEMLOCK), the reservation
+	 * stays there for good.
 	 */
 	if (several && piece == MAP_FAILED) {
 		if (at < length)

@@ -196,7 +196,7 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 	attempt.flags = flags;
 	rc = try(trial, device, context);
 	if (gdri_is_short(rc) && first)
-		return gdri_fail(-rc, "the first pin on GPU %d tries memory of its own: %s", device,
+		return gdri_fail(-rc, "the trial before the first pin on GPU %d failed: %s", device,
 				 gdri_error_text());
 	if (!gdri_is_short(rc)) {
 		trial->verdict = rc ? GDRI_FAILED : GDRI_PASSED;

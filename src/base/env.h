@@ -15,7 +15,7 @@ static inline const char *gdri_env(const char *name)
 	return secure_getenv(name);
 }
 
-/* True for a value that is not empty and not "0". */
+/* Returns true if the value is neither empty nor "0". */
 static inline bool gdri_env_true(const char *name)
 {
 	const char *v = gdri_env(name);

@@ -14,7 +14,9 @@ int gdri_struct_check(const void *theirs, size_t first)
 	size_t given = *(const size_t *)theirs;
 
 	if (given < first || given > SIZE_MOST)
-		return gdri_fail(EINVAL, "struct_size is %zu: %zu to %d", given, first, SIZE_MOST);
+		return gdri_fail(EINVAL,
+				 "struct_size is %zu; it has to be sizeof the struct, %zu to %d",
+				 given, first, SIZE_MOST);
 	return 0;
 }
 
@@ -25,7 +27,10 @@ int gdri_struct_in(void *ours, size_t size, size_t first, const void *theirs)
 
 	for (size_t i = size; !rc && i < given; i++)
 		if (((const char *)theirs)[i])
-			rc = gdri_fail(EINVAL, "byte %zu of the struct is not known, and not 0", i);
+			rc = gdri_fail(EINVAL,
+				       "byte %zu of the struct is not 0, and lies behind the last "
+				       "member that this library knows",
+				       i);
 	if (rc)
 		return rc;
 	memset(ours, 0, size);

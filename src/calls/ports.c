@@ -22,7 +22,7 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 		rc = gdri_check_flags(o.flags, BARCOPY_PORT_MANUAL, "a port");
 	if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
 		    o.lines & (o.lines - 1)))
-		rc = gdri_fail(EINVAL, "%u lines of a port: not a power of two from %d to %d",
+		rc = gdri_fail(EINVAL, "lines is %u: a port has a power of two from %d to %d",
 			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
 	rc = rc ?: gdri_ctx_get(g, &ctx);
 	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_port_create(ctx, device, &o, port)));
@@ -44,9 +44,10 @@ int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, 
 	struct gdri_port *p = gdri_port_find(port);
 
 	if (__builtin_expect(!p || !messages || !count || !n, 0))
-		return gdri_out(!p  ? gdri_port_refuse(port)
-				: n ? gdri_null("messages or count")
-				    : gdri_fail(EINVAL, "room for 0 posts"));
+		return gdri_out(
+			!p  ? gdri_port_refuse(port)
+			: n ? gdri_null("messages or count")
+			    : gdri_fail(EINVAL, "n is 0: the call receives at least one post"));
 	return gdri_out(gdri_port_receive(p, messages, n, count, timeout_ns));
 }
 

@@ -22,7 +22,7 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 		rc = gdri_check_flags(o.flags, 0, "a queue");
 	if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
 		    o.lines & (o.lines - 1)))
-		rc = gdri_fail(EINVAL, "%u lines of a queue: not a power of two from %d to %d",
+		rc = gdri_fail(EINVAL, "lines is %u: a queue has a power of two from %d to %d",
 			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
 	rc = rc ?: gdri_ctx_get(g, &ctx);
 	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_queue_create(ctx, device, &o, queue)));

@@ -163,7 +163,7 @@ static __attribute__((cold)) int timed_out(uint64_t word, barcopy_cmp_t cmp, uin
 		[BARCOPY_CMP_EQ] = "==", [BARCOPY_CMP_NE] = "!=", [BARCOPY_CMP_LT] = "<",
 		[BARCOPY_CMP_LE] = "<=", [BARCOPY_CMP_GT] = ">",  [BARCOPY_CMP_GE] = ">="
 	};
-	char text[96] = "the word does not compare as asked";
+	char text[96] = "the comparison does not hold";
 
 	if (waited)
 		snprintf(text, sizeof(text),

@@ -137,7 +137,7 @@ static int move_mixed(enum gdri_access access, const struct gdri_copy_plan *stri
 		struct gdri_window w;
 		int rc = gdri_handle_window(v->handle, access, &w);
 
-		if (rc) /* the caller has ended it meanwhile, which is forbidden */
+		if (rc) /* the caller has ended it during the call, which is forbidden */
 			return rc;
 		n = run_length(v, count, access, w.plan);
 		if (v->seg.flags & BARCOPY_COPY_ORDERED && v->seg.size && any)

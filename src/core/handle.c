@@ -134,8 +134,9 @@ int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 	is = (*out)->region->kind;
 	if (!kind || is == kind)
 		return 0;
-	return gdri_handle_leave(*out, gdri_fail(EINVAL, "0x%lx is not of %s(): %s() ends it", h.h,
-						 kind->made_by, is->ended_by));
+	return gdri_handle_leave(
+		*out, gdri_fail(EINVAL, "handle 0x%lx was not made by %s(): end it by %s()", h.h,
+				kind->made_by, is->ended_by));
 }
 
 int gdri_handle_leave(struct gdri_handle *handle, int rc)

@@ -110,7 +110,7 @@ void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified)
 			.known = first_of(region, part),
 		};
 
-		/* Freed meanwhile; the others may exist. */
+		/* Freed during the pin; the others may exist. */
 		if (!verified && !gdri_cuda_has_buffer_id(m.known, part->id))
 			continue;
 		part->sync_memops = gdri_cuda_sync_memops(&m);
@@ -249,8 +249,8 @@ static struct gdri_late_page *make_late_page(struct gdri_region *region, uint64_
 }
 
 /*
- * Learns an allocation that lies in one GPU page with a part. Returns false if this one does not,
- * or if another one has its slot (CUDA aligned them to less): the region does not serve it then.
+ * Learns an allocation that lies in one GPU page with a part. Returns false if it does not,
+ * or if another allocation has its slot (CUDA aligned them to less): the region does not serve it.
  */
 static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 {

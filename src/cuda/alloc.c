@@ -125,7 +125,7 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
 
 /*
  * cuMemFree() waits for all work on the device, also for a kernel that waits for the CPU (H100,
- * driver 580, 2026-11-22: 1 s beside a kernel that spun for 1 s). The stream-ordered call also
+ * driver 580, 2026-11-22: 1 s while a kernel spun for 1 s). The stream-ordered call also
  * takes memory of cuMemAlloc() and waits for its own stream only (0.15 ms there).
  */
 static CUresult free_by_stream(CUdeviceptr addr)
@@ -163,7 +163,9 @@ int gdri_cuda_free(struct gdri_allocation *a)
 	int rc;
 
 	if (id && id != a->buffer_id)
-		return gdri_fail(EINVAL, "the memory ended with its context; another is there");
+		return gdri_fail(
+			EINVAL,
+			"the memory ended with its CUDA context; its address has other memory now");
 	rc = gdri_cuda_enter(&s, a->context, -1);
 	if (rc)
 		return rc;
@@ -226,7 +228,7 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 	return found;
 }
 
-/* Frees what is kept, but for what CUDA would free only behind every kernel. */
+/* Frees what is kept, except what CUDA would free only after every kernel has ended. */
 static void free_kept(void)
 {
 	struct kept **link = &kept, *k;

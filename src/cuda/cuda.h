@@ -61,7 +61,7 @@ void gdri_cuda_describe(uint64_t addr, size_t size, struct gdri_memory *memory);
 
 int gdri_cuda_device_of(uint64_t addr, size_t size); /* the ordinal of its device, or -1 */
 
-/* Is memory there suitable for GPUDirect RDMA? True also where CUDA does not say. */
+/* Is memory there suitable for GPUDirect RDMA? Returns true also if CUDA does not say. */
 bool gdri_cuda_is_rdma_capable(uint64_t addr);
 
 uint64_t gdri_cuda_buffer_id(uint64_t addr); /* one call into CUDA; or 0 */
@@ -131,7 +131,7 @@ int gdri_cuda_free(struct gdri_allocation *allocation);
 /*
  * Keeps an allocation for a later take of the same kind and device and of at most its size, instead
  * of a free: a kernel that begins late may still access it. Memory without a buffer ID, by which a
- * take knows that it is still the library's, is freed. Take: false if none is kept.
+ * take knows that it is still the library's, is freed. Take returns false if none is kept.
  */
 int gdri_cuda_keep(struct gdri_allocation *allocation);
 bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocation_kind kind,
@@ -141,7 +141,7 @@ bool gdri_cuda_take_kept(struct gdri_allocation *allocation, enum gdri_allocatio
  * Pages of host memory, zeroes, that kernels of a device read and write. They are mapped by the
  * library, so that a reset of the device, which frees what CUDA has allocated, leaves them
  * readable. CUDA unregisters memory only when nothing runs in the context (cuMemHostUnregister, 1.4
- * s beside a kernel of that length: H200, driver 580, 2026-11-22), so pages that are given back
+ * s while a kernel of that length ran: H200, driver 580, 2026-11-22), so pages that are given back
  * stay registered, and are taken again; a smaller request takes them too.
  */
 struct gdri_cuda_pages {
@@ -156,7 +156,7 @@ int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
 void gdri_cuda_free_idle(void); /* part of the last drop: unmaps those whose context has ended */
 
-/* False: an error or a reset of its device ended it, and no work runs. Breaks no capture. */
+/* Returns false if an error or a reset of its device ended it: no work runs. Breaks no capture. */
 bool gdri_cuda_context_works(void *context);
 
 /* ---- the GPU's copy engine ------------------------------------------------------------------- */
@@ -176,8 +176,9 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **e
 void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
 
 /*
- * Copies and waits for the end. False, without a text: CUDA cannot be used in this thread now, part
- * of the copy may have been done, none is under way. locked: `host` is page-locked.
+ * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this
+ * thread now: part of the copy may have been done, none is under way. locked: `host` is
+ * page-locked.
  */
 bool gdri_cuda_engine_copy(struct gdri_cuda_engine *engine, bool to_device, void *host, bool locked,
 			   uint64_t addr, size_t size);

@@ -110,7 +110,7 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 		return rc;
 	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
 	    slot > 31 || function > 7)
-		return gdri_fail(EIO, "cuDeviceGetPCIBusId answered \"%s\"", text);
+		return gdri_fail(EIO, "cuDeviceGetPCIBusId returned \"%s\"", text);
 	*pci = (struct gdri_pci_address){
 		.domain = domain,
 		.bus = (uint8_t)bus,
@@ -172,7 +172,8 @@ static int load_nvml(void)
 		return 0;
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		return gdri_fail(ENOTSUP, "BAR1 cannot be asked about without NVML: %s", dlerror());
+		return gdri_fail(ENOTSUP, "the size of BAR1 is not known without NVML: %s",
+				 dlerror());
 	rc = start_nvml(lib, &calls);
 	if (rc) {
 		dlclose(lib);

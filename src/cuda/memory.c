@@ -262,17 +262,19 @@ static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, int d
 	if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return gdri_fail(ENOTSUP, "memory of cuMemCreate that is not on a device");
 	if (device >= 0 && prop.location.id != device)
-		return gdri_fail(EINVAL, "a chunk of GPU %d in a range of GPU %d", prop.location.id,
-				 device);
+		return gdri_fail(EINVAL,
+				 "the range has memory of GPU %d and of GPU %d: pin the memory of "
+				 "each by itself",
+				 prop.location.id, device);
 	if (!(prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		return gdri_fail(ENOTSUP,
-				 "cuMemCreate was not asked for an exportable allocation "
-				 "(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), or it is imported "
-				 "(barcopy_mem_import serves that)");
+				 "the memory was created without the handle type "
+				 "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, or it is imported "
+				 "(barcopy_mem_import() maps that)");
 	rc = gdri_cuda_result(address_range(base, size, addr, NULL, prop.location.id),
 			      "cuMemGetAddressRange");
 	if (!rc && addr - *base >= *size)
-		rc = gdri_fail(EINVAL, "cuMemGetAddressRange answered another range");
+		rc = gdri_fail(EINVAL, "cuMemGetAddressRange returned a range without the address");
 	return rc;
 }
 

@@ -145,7 +145,9 @@ static int install_slot_locked(size_t i)
 		if (overridden && target != atomic_load(&next_ioctl))
 			return 0; /* the other hook calls ours */
 		if (i && target != atomic_load(&next_ioctl))
-			return gdri_fail(ENOTSUP, "libcuda's imports of ioctl() differ");
+			return gdri_fail(
+				ENOTSUP,
+				"libcuda's imports of ioctl() lead to different functions");
 		atomic_store_explicit(&next_ioctl, target, memory_order_release);
 		saved[i] = held;
 		errno = 0;

@@ -7,7 +7,7 @@
  *
  * Other threads' ioctls pass unreported, and a signal handler uses an import of its own. If another
  * hook is installed on top of this one, that hook stays and this one passes calls on below it for
- * good. A child that is forked meanwhile restores the slot.
+ * good. A child that is forked during the watch restores the slot.
  */
 #ifndef GDRI_WATCH_H
 #define GDRI_WATCH_H

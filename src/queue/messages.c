@@ -63,7 +63,9 @@ static __attribute__((noinline)) bool is_over(const struct gdri_queue *q, struct
 
 static __attribute__((cold, noinline)) int give_up(int rc, const char *why)
 {
-	gdri_error_say(rc == -EPIPE ? "CUDA's context has ended" : why);
+	gdri_error_say(
+		rc == -EPIPE ? "the CUDA context has ended, by an error or by a reset of the device"
+			     : why);
 	return rc;
 }
 
@@ -178,14 +180,18 @@ int gdri_queue_receive(struct gdri_queue *q, void *message, size_t capacity, siz
 
 	while (!unpack(q, &n, words))
 		if (is_over(q, &p, &q->receive_asked, timeout_ns))
-			return give_up(p.error, "the kernel has not replied in time; with lazy "
-						"loading a first launch waits for those that run");
+			return give_up(p.error, "no reply has come in time; with lazy loading a "
+						"kernel's first launch waits until all that run "
+						"have ended");
 	if (__builtin_expect(n - 1 >= BARCOPY_QUEUE_LINE, 0))
-		return gdri_fail(EBADMSG, "a reply's line has the header 0x%x", n);
+		return gdri_fail(
+			EBADMSG,
+			"the kernel wrote a reply that has not 1 to 48 bytes (header 0x%x)", n);
 	if (size)
 		*size = n;
 	if (__builtin_expect(n > capacity, 0))
-		return gdri_fail(EMSGSIZE, "a reply of %u bytes, not %zu", n, capacity);
+		return gdri_fail(EMSGSIZE, "the next reply has %u bytes, the buffer only %zu", n,
+				 capacity);
 	if (n == BARCOPY_QUEUE_LINE)
 		memcpy(message, words, BARCOPY_QUEUE_LINE); /* inline */
 	else

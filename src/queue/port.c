@@ -76,7 +76,7 @@ static inline int read_line(const struct gdri_port *p, uint64_t i, barcopy_port_
 	return (int)head;
 }
 
-/* Line i is no post: a caller that found its slot taken left it. */
+/* Line i is no post: a thread whose call found its slot taken has left the line out. */
 static void skip(struct gdri_port *p, uint64_t i)
 {
 	if (!p->manual)
@@ -88,7 +88,7 @@ static void skip(struct gdri_port *p, uint64_t i)
 	pthread_mutex_unlock(&p->gate);
 }
 
-/* After a poll in vain: spins, yields or sleeps. Returns why the wait ends; 0: it does not. */
+/* After a poll in vain: spins, yields or sleeps. Returns 0, or -errno if the wait ends. */
 static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 {
 	struct timespec pause = { 0 };
@@ -99,7 +99,7 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 	if (++p->looks % PORT_LOOKS)
 		return timeout_ns ? 0 : -ETIMEDOUT;
 	now = gdri_now_ns();
-	if (now - p->asked >= GDRI_ASK_NS) { /* also where a caller only looks, time and again */
+	if (now - p->asked >= GDRI_ASK_NS) { /* also if a caller polls without waiting */
 		p->asked = now;
 		if (!gdri_cuda_context_works(p->pages->context))
 			return -EPIPE;
@@ -127,9 +127,10 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 
 static __attribute__((cold, noinline)) int gave_up(const struct gdri_port *p, int rc)
 {
-	gdri_error_say(rc == -ETIMEDOUT ? "no post has come in time"
-		       : p->ended	? "barcopy_port_end() was called, and no post is left"
-					: "CUDA's context has ended");
+	gdri_error_say(
+		rc == -ETIMEDOUT ? "no post has come in time"
+		: p->ended	 ? "barcopy_port_end() was called, and no post is left"
+			   : "the CUDA context has ended, by an error or by a reset of the device");
 	return rc;
 }
 
@@ -197,7 +198,8 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 	bool valid;
 
 	if (!p->manual)
-		return gdri_fail(EINVAL, "this port's posts are retired by receive");
+		return gdri_fail(EINVAL, "the port was created without BARCOPY_PORT_MANUAL: "
+					 "receive retires its posts");
 	if (!n)
 		return 0;
 	pthread_mutex_lock(&p->gate);
@@ -214,8 +216,10 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 	}
 	pthread_mutex_unlock(&p->gate);
 	return valid ? 0
-		     : gdri_fail(EINVAL, "%u posts from %llu: not received, or retired before", n,
-				 (unsigned long long)post);
+		     : gdri_fail(EINVAL,
+				 "cannot retire %u posts from %llu on: not all are received, or "
+				 "some are retired already",
+				 n, (unsigned long long)post);
 }
 
 /* ---- answers, stop and end ------------------------------------------------------------------- */
@@ -240,7 +244,10 @@ int gdri_port_answer(const struct gdri_port *p, const uint32_t *calls, const uin
 	for (k = i; i < count && k--;) /* one is wrong: those before it stay open */
 		gdri_store32(&p->open[calls[k] >> 8], calls[k]);
 	if (i < count)
-		return gdri_fail(EINVAL, "%u is no open call, or its answer has over 56 bits", i);
+		return gdri_fail(EINVAL,
+				 "calls[%u] is not an open call of this port, or its answer has "
+				 "more than 56 bits",
+				 i);
 	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
 	for (i = 0; i < count; i++) {
 		char *to = p->control + BARCOPY_PORT_CONTROL +

@@ -428,7 +428,7 @@ static const struct {
 	{ "cuMemHostGetFlags", "CUDA does not report where", ENOTSUP },
 	{ "cuCtxPushCurrent", "CUDA does not report where", ENOTSUP },
 	{ "cuDeviceGetAttribute", "is integrated", ENOTSUP },
-	{ "cuDeviceGetAttribute", "was not asked for an exportable allocation", ENOTSUP },
+	{ "cuDeviceGetAttribute", "was created without the handle type", ENOTSUP },
 	{ "EXPORT_TO_DMABUF_FD", "cuMemGetHandleForAddressRange: ", 0 },
 	{ "MMAP", "mmap of ", 0 },
 	{ "OPEN_CTL", "/dev/nvidiactl", 0 },
@@ -505,7 +505,7 @@ static void arm(enum what what, unsigned long n, int result)
 
 enum { SECOND = 1000 }; /* at which the clock stands in a first use */
 
-/* False: there was no nth call. */
+/* Returns false if there was no nth call. */
 static bool one_fault(const struct deed *deed, enum what what, unsigned long n, int result,
 		      bool first_use)
 {

@@ -244,7 +244,7 @@ static inline void rm_exportable_alone(void)
 		SAYS("not memory of cuMemCreate (cudaMalloc memory cannot be imported)");
 		rm_assert_clear();
 		FAILS_WITH(ENOTSUP, reason, rm_pin(other, MIB, 0));
-		SAYS("cuMemCreate was not asked for an exportable allocation");
+		SAYS("the memory was created without the handle type");
 		rm_assert_clear();
 		rm_whole_life("exportable VMM", vmm, 6 * MIB);
 		rm_whole_life("a part of it", vmm + MIB + 1, 2 * MIB);

@@ -283,7 +283,7 @@ static void words(void)
 	OK(barcopy_get32(h, map + MAPPED - 8, &v32));
 	ck_assert_uint_eq(v32, 0x9abcdef0);
 	OK(barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, v64, 0));
-	FAILS_WITH(ETIMEDOUT, "the word does not compare as asked",
+	FAILS_WITH(ETIMEDOUT, "the comparison does not hold",
 		   barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_NE, v64, 0));
 	FAILS_WITH(ETIMEDOUT, "the word is 2596069104, waited for < 7",
 		   barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, 7, 1000));

@@ -337,7 +337,8 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert_uint_eq(r.size, 42);
-	FAILS_WITH(EINVAL, "struct_size is 8: 72 to 4096", barcopy_cache_get_stats(cache, &s));
+	FAILS_WITH(EINVAL, "struct_size is 8; it has to be sizeof the struct, 72 to 4096",
+		   barcopy_cache_get_stats(cache, &s));
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
 	OK(barcopy_cache_invalidate(cache, d, 1));
 	FAILS(EINVAL, barcopy_cache_invalidate(NULL, d, 1));

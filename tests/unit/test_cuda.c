@@ -339,7 +339,7 @@ static void exports(void)
 	bytes = standin_device_bytes(0);
 	standin_vmm_alloc(&v, 0, 3, 2 * STANDIN_GRANULE, true);
 	standin_vmm_alloc(&other, 0, 1, STANDIN_GRANULE, false);
-	FAILS_WITH(-ENOTSUP, "exportable",
+	FAILS_WITH(-ENOTSUP, "created without the handle type",
 		   gdri_cuda_export_chunk(other.ptr, -1, &base, &size, &fd));
 	FAILS_WITH(-ENOTSUP, "cuMemCreate",
 		   gdri_cuda_export_chunk(standin_alloc(1), -1, &base, &size, &fd));

@@ -300,7 +300,7 @@ static void heals(void)
 {
 	wrap_clock(SECOND);
 	cuda_hooks.set_fail("cuMemAlloc:2=2");
-	FAILS_WITH(ENOMEM, "dmabuf: the first pin on GPU 0 tries memory of its own: cuMemAlloc",
+	FAILS_WITH(ENOMEM, "dmabuf: the trial before the first pin on GPU 0 failed: cuMemAlloc",
 		   pin(v.ptr, 0));
 	cuda_hooks.set_fail("cuMemcpyHtoDAsync:*=700");
 	FAILS_WITH(ENOTSUP, "the copy engine could not reach", pin(v.ptr, 0));
@@ -314,7 +314,7 @@ static void heals(void)
 static void tried_with_flags(void)
 {
 	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:2=801");
-	FAILS_WITH(ENOTSUP, "the trial on GPU 0 failed: GDR_PIN_FLAG_FORCE_PCIE is not supported",
+	FAILS_WITH(ENOTSUP, "the trial on GPU 0 failed: this backend does not support GDR_PIN_FLAG_FORCE_PCIE",
 		   pin(v.ptr, GDR_PIN_FLAG_FORCE_PCIE));
 	cuda_hooks.set_fail(NULL);
 }

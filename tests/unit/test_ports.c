@@ -81,7 +81,7 @@ static void arguments(void)
 	barcopy_port_t p;
 
 	FAILS(EINVAL, barcopy_port_create(g, 0, &o, NULL));
-	FAILS_WITH(EINVAL, "48 lines", barcopy_port_create(g, 0, &o, &p));
+	FAILS_WITH(EINVAL, "lines is 48", barcopy_port_create(g, 0, &o, &p));
 	o.lines = 8;
 	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
 	o.lines = 131072;
@@ -100,13 +100,13 @@ static void arguments(void)
 	ck_assert_uint_eq(view.lines, 1024);
 	FAILS(EINVAL, barcopy_port_receive(p, NULL, 1, &n, 0));
 	FAILS(EINVAL, barcopy_port_receive(p, m, 1, NULL, 0));
-	FAILS_WITH(EINVAL, "0 posts", barcopy_port_receive(p, m, 0, &n, 0));
+	FAILS_WITH(EINVAL, "n is 0", barcopy_port_receive(p, m, 0, &n, 0));
 	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
 	FAILS(EINVAL, barcopy_port_answer(p, NULL, &answer, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, NULL, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, &answer, 1));
 	OK(barcopy_port_answer(p, &call, &answer, 0));
-	FAILS_WITH(EINVAL, "retired by receive", barcopy_port_retire(p, 1, 1));
+	FAILS_WITH(EINVAL, "receive retires its posts", barcopy_port_retire(p, 1, 1));
 	FAILS(EINVAL, barcopy_port_retire(p, 1, 0));
 	FAILS(EINVAL, barcopy_port_stop(p, 1));
 	OK(barcopy_port_stop(p, 0));
@@ -160,11 +160,11 @@ static void answers(void)
 		ck_assert_uint_eq(m[i].size, 48);
 		ck_assert_uint_eq(call[i], (uint32_t)m[i].data[0]);
 	}
-	FAILS_WITH(EINVAL, "1 is no open call", barcopy_port_answer(p, call, answer, 3));
+	FAILS_WITH(EINVAL, "calls[1] is not an open call", barcopy_port_answer(p, call, answer, 3));
 	for (int i = 0; i < 3; i++)
 		answer[i] = (m[i].data[2] >> 32) << 16 ^ (m[i].data[1] >> 32);
 	call[2] = call[0];
-	FAILS_WITH(EINVAL, "2 is no open call", barcopy_port_answer(p, call, answer, 3));
+	FAILS_WITH(EINVAL, "calls[2] is not an open call", barcopy_port_answer(p, call, answer, 3));
 	call[2] = m[2].call;
 	OK(barcopy_port_answer(p, call, answer, 3));
 	FAILS(EINVAL, barcopy_port_answer(p, call, answer, 1));

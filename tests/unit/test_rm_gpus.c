@@ -61,7 +61,7 @@ static void chunks_of_two_by_their_export(void)
 {
 	CUdeviceptr p = mixed();
 
-	FAILS_WITH(EINVAL, "a chunk of GPU 1 in a range of GPU 0", rm_pin(p, 4 * MIB, 0));
+	FAILS_WITH(EINVAL, "the range has memory of GPU 1 and of GPU 0", rm_pin(p, 4 * MIB, 0));
 	rm_whole_life("the first chunk", p, 2 * MIB);
 }
 
@@ -181,9 +181,9 @@ static void question(void)
 		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
 		{ GET_INFO ":*=0x1b", NONE "GPU_GET_INFO: ", EACCES, 2 },
 		{ GET_INFO ":*=0x56," GET_INFO_V2 ":*=0x56", NONE "GPU_GET_INFO_V2: ", ENODEV, 2 },
-		{ GET_INFO ":*=0x56", NONE "the driver says no", ENODEV, 2, true },
-		{ NULL, NONE "the driver says no", ENODEV, 2, true },
-		{ "OPEN_DEVICE:1=EACCES", NONE "the driver says no", ENODEV, 1, true },
+		{ GET_INFO ":*=0x56", NONE "the driver reports that the GPU", ENODEV, 2, true },
+		{ NULL, NONE "the driver reports that the GPU", ENODEV, 2, true },
+		{ "OPEN_DEVICE:1=EACCES", NONE "the driver reports that the GPU", ENODEV, 1, true },
 		{ "OPEN_DEVICE:2=EACCES", NONE "/dev/nvidia", EACCES, 1, true },
 		{ GET_INFO ":1=0x1b", NULL, 0, 2 },
 		{ GET_INFO ":*=0x56", NULL, 0, 0 },
@@ -313,7 +313,7 @@ static const struct unit_test tests[] = {
 	{ "chunks of two GPUs, by their export", chunks_of_two_by_their_export,
 	  TWO "GDRSIM_DMABUF=0" },
 	{ "the export goes to another GPU's node", exported_elsewhere, TWO,
-	  "libcuda exported it on /dev/nvidia1" },
+	  "libcuda exported the memory on /dev/nvidia1" },
 	{ "the exported object is another GPU's", object_elsewhere, TWO "GDRSIM_DMABUF=0",
 	  INSTANCE },
 	{ "the same, driver 535", object_elsewhere,
@@ -358,7 +358,7 @@ static const struct unit_test tests[] = {
 	SECOND_VERSION("575.51.02"),
 	SECOND_VERSION("580.65.06"),
 	{ "gdr_open(), an integrated GPU", no_promise, "GDRSIM_INTEGRATED=1",
-	  "rm: none of 1 GPUs exports its memory as a dma-buf: it is integrated", .bare = true },
+	  "rm: none of 1 GPUs exports its memory as a dma-buf: the GPU is integrated", .bare = true },
 	{ "gdr_open(), libcuda cannot be watched", no_promise, "LD_LIBRARY_PATH=$SIM/direct",
 	  "rm: libcuda imports no ioctl() that could be watched", .bare = true },
 	{ "FORCE_PCIE, asked at once", force_pcie_at_once, "", .bare = true },

@@ -229,7 +229,7 @@ static void integrated(void)
 	CUdeviceptr vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 
 	for (int i = 0; i < 2; i++) {
-		FAILS_WITH(ENOTSUP, "rm: not on an integrated GPU",
+		FAILS_WITH(ENOTSUP, "rm: the GPU is integrated: its memory has no mapping",
 			   rm_pin(i ? vmm : plain, MIB, 0));
 		SAYS("GPU 0 is integrated");
 		SAYS("allocate with cudaHostAlloc");
@@ -269,7 +269,8 @@ static void no_memory_for_a_pin(void)
 	rm_assert_kept(1);
 }
 
-#define LAYOUT "this driver's export of a dma-buf has another layout; and "
+#define LAYOUT "this library does not know the layout of this driver's export of a dma-buf: use a " \
+	       "newer library, or load gdrdrv; and "
 
 static const struct unit_test tests[] = {
 	{ "an unknown layout", rm_exportable_alone, "GDRSIM_RM_EXPORT_SIZE=2616", LAYOUT },
@@ -280,8 +281,8 @@ static const struct unit_test tests[] = {
 	{ "no import of ioctl in libcuda", rm_exportable_alone, "LD_LIBRARY_PATH=$SIM/direct",
 	  "libcuda imports no ioctl() that could be watched; and " },
 	{ "exports past the import of ioctl", rm_exportable_alone, "GDRSIM_EXPORT_UNSEEN=1",
-	  "libcuda's export of a dma-buf was not seen: it passes by libcuda's import of ioctl(), as "
-	  "by syscall(), or another hook hides it; gdrdrv needs no such look; and " },
+	  "libcuda's export of a dma-buf was not seen: libcuda does not call its import of ioctl(), or "
+	  "another hook hides the call; gdrdrv serves without it; and " },
 	{ "the share policy", rm_exportable_alone, "GDRSIM_RM_SHARE=0",
 	  "RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and " },
 	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },

@@ -208,7 +208,7 @@ static void gpu_full(void)
 	cuda_hooks.set_fail("cuMemAlloc:*=2");
 	for (int i = 0; i < 2; i++)
 		FAILS_WITH(ENOMEM,
-			   "rm: the first pin on GPU 0 tries memory of its own: cuMemAlloc: "
+			   "rm: the trial before the first pin on GPU 0 failed: cuMemAlloc: "
 			   "CUDA_ERROR_OUT_OF_MEMORY (2)",
 			   rm_pin(plain, MIB, 0));
 	cuda_hooks.set_fail(NULL);
@@ -261,7 +261,7 @@ static void offsets_are_lost(void)
 static void offsets_of_exportable(void)
 {
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
-	FAILS_WITH(ENOTSUP, "another layout", rm_pin(vmm + MIB, MIB, 0));
+	FAILS_WITH(ENOTSUP, "does not know the layout", rm_pin(vmm + MIB, MIB, 0));
 	ck_assert_uint_gt(rm_sim.calls("RM_MAP_MEMORY"), 0);
 }
 
@@ -607,13 +607,14 @@ static const struct unit_test tests[] = {
 	{ "another offset",
 	  SPOILED(another_offset, "the mapping shows other memory than the GPU's; and ") },
 	{ "a size within a page",
-	  SPOILED(within_a_page, "a memory object ends within a page; and ") },
+	  SPOILED(within_a_page, "a memory object begins or ends within a page; and ") },
 	{ "too small a size",
 	  SPOILED(too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and ") },
 	{ "one object more",
 	  SPOILED(one_more, "libcuda exported 1 of 2 objects, 0x10000 of 0x10000 bytes; and ") },
 	{ "too many objects",
-	  SPOILED(far_too_many, "this driver's export of a dma-buf has another layout; and ") },
+	  SPOILED(far_too_many, "this library does not know the layout of this driver's export of "
+				"a dma-buf: use a newer library, or load gdrdrv; and ") },
 	{ "no such object",
 	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
 	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },

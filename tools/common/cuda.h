@@ -141,7 +141,7 @@ int mem_alloc(struct gpu_mem *mem, const struct gpu *gpu, enum mem_kind kind, si
 	      bool write_combined, char *why, size_t why_size);
 void mem_free(struct gpu_mem *mem);
 
-/* What cuMemCreate takes for exportable memory of a device. False: the driver lacks the calls. */
+/* What cuMemCreate takes for exportable memory. Returns false if the driver lacks the calls. */
 bool mem_vmm_properties(CUmemAllocationProp *prop, const struct gpu *gpu);
 
 #endif
