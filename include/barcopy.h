@@ -15,10 +15,10 @@
  *    gdr_close();
  *  - EINVAL is a bad argument or an object that has ended, EACCES an object of the parent process;
  *    a call that reaches the GPU's driver may return EIO;
- *  - unknown bits of `uint32_t flags` are EINVAL. The caller sets `size_t struct_size` to its own
- *    sizeof. An older program's struct is smaller than the library's, a newer program's larger:
- *    bytes that the library does not know must be 0, and are 0 in a result. A struct_size below
- *    that of the first release, or above 4096, is EINVAL.
+ *  - a call returns EINVAL for unknown bits of `uint32_t flags`. The caller sets `size_t
+ *    struct_size` to its own sizeof. An older program's struct is smaller than the library's, a
+ *    newer program's larger: bytes that the library does not know must be 0, and are 0 in a result.
+ *    A call returns EINVAL for a struct_size below that of the first release, or above 4096.
  */
 #ifndef BARCOPY_H
 #define BARCOPY_H
@@ -263,11 +263,11 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
  *
  * Promised: the word is stored whole. It follows every earlier copy and put of this thread through
  * write-combined mappings, except vectored copies with BARCOPY_COPY_NO_FENCE and other posts. It
- * leaves the CPU without a further call (arm64: a data gathering hint, DGH, and a DSB OSHST stand
- * behind it). Not promised: that it has left when the call returns; any
- * order with later stores of this thread, to this mapping or elsewhere, a second post included. A
- * later copy, put or barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) restores the order. The caller must
- * see the other side's answer before it reuses memory that the other side reads after the word.
+ * leaves the CPU without a further call (arm64: a data gathering hint, DGH, and a DSB OSHST follow
+ * it). Not promised: that it has left when the call returns; any order with later stores of this
+ * thread, to this mapping or elsewhere, a second post included. A later copy, put or
+ * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) restores the order. The caller must see the other side's
+ * answer before it reuses memory that the other side reads after the word.
  * @return as barcopy_put32()
  */
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value);
@@ -345,9 +345,9 @@ typedef struct barcopy_mem {
  *
  * @param device  CUDA device ordinal
  * @param size    bytes, at least 1
- * @param flags   0, BARCOPY_MEM_CACHED or BARCOPY_MEM_SHAREABLE; no GPU supports both
+ * @param flags   0, BARCOPY_MEM_CACHED or BARCOPY_MEM_SHAREABLE; no GPU supports both flags
  * @param mem     owned by the caller until barcopy_mem_free() or gdr_close(), which frees it too;
- *                gdr_unpin_buffer() of the handle is EINVAL
+ *                gdr_unpin_buffer() of the handle returns EINVAL
  * @return 0; EINVAL (g, device, size 0, unknown flag, NULL); ENOTSUP (this device or driver cannot,
  *         or not with these flags); ENOMEM (device memory, BAR1 or address space); EMFILE; ENFILE;
  *         ENODEV; EACCES; EIO.
@@ -356,7 +356,7 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 
 /**
  * Unmaps, unpins and frees. The GPU must have finished its work on the memory. The call zeroes
- * *mem, so that a second call on it is EINVAL.
+ * *mem, so that a second call on it returns EINVAL.
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES;
  *         ENOMEM (munmap() failed); EIO.
  */
@@ -381,8 +381,9 @@ int barcopy_mem_export(gdr_t g, const barcopy_mem_t *mem, int *fd);
  * device memory. mem->cpu_ptr points at the buffer's first byte. This process needs no CUDA
  * context, and has no device address of the buffer: CUDA imports dma-bufs on Thor alone (driver
  * API, cuImportExternalMemory), so mem->device_ptr is 0 and copies never use the copy engine. The
- * exporter decides about SYNC_MEMOPS. The library verifies that fd is a dma-buf, by the magic number
- * of its file system, which dma-bufs have since Linux 5.3; not that GPU memory is behind it.
+ * exporter decides about SYNC_MEMOPS. The library verifies that fd is a dma-buf, by the magic
+ * number of its file system, which dma-bufs have since Linux 5.3. It does not verify that the
+ * dma-buf is GPU memory.
  *
  * @param device  ordinal, in this process, of the memory's GPU; with BARCOPY_MEM_DMABUF also -1:
  *                unknown
@@ -401,8 +402,8 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 /** Flags of barcopy_map_range(). */
 enum barcopy_map_range_flags {
 	/** A separate mapping without write permission: a store through the pointer raises SIGSEGV;
-	 *  a copy or a word to it is EACCES. It guards against mistakes, not against the process:
-	 *  mprotect() may allow stores again. ENOTSUP for memory of cudaHostAlloc. */
+	 *  a copy or a put to it returns EACCES. The mapping guards against mistakes, not against
+	 *  the process: mprotect() may allow stores again. ENOTSUP for memory of cudaHostAlloc. */
 	BARCOPY_MAP_RANGE_READ_ONLY = 1,
 	/** Leaves SYNC_MEMOPS of the allocations alone; see barcopy_map_range(). Such ranges share
 	 *  pins with each other only. */
@@ -484,10 +485,11 @@ typedef enum barcopy_cache_validity {
 	 *  allocation in the range (GPUDirect RDMA guide, "Buffer ID Tag Check for A Registration
 	 *  Cache"). */
 	BARCOPY_CACHE_CHECK_TAG = 0,
-	/** CUDA is asked once about each allocation. The program, or a hook in its allocator, calls
-	 *  barcopy_cache_invalidate() before memory is freed or unmapped. The fastest. Memory that is
-	 *  allocated later, in a gap of a range that the cache has, gets no SYNC_MEMOPS: synchronise
-	 *  after CUDA's synchronous copies and memsets of it, or invalidate its range first. */
+	/** The library asks CUDA once about each allocation. The program, or a hook in its
+	 *  allocator, calls barcopy_cache_invalidate() before memory is freed or unmapped. The
+	 *  fastest. Memory that is allocated later, in a gap of a range that the cache has, gets no
+	 *  SYNC_MEMOPS: synchronise after CUDA's synchronous copies and memsets of it, or
+	 *  invalidate its range first. */
 	BARCOPY_CACHE_NOTIFIED = 1
 } barcopy_cache_validity_t;
 
@@ -526,7 +528,7 @@ typedef struct barcopy_region {
 
 /**
  * Makes a cache of pinned and mapped regions. After barcopy_cache_put() a region stays pinned until
- * room is needed, and the next barcopy_cache_get() of its addresses finds it.
+ * its space is needed, and the next barcopy_cache_get() of its addresses finds it.
  *
  * Freed memory. An idle region is never found for other memory, but where pins are persistent
  * (always, except with a gdrdrv in callback mode) it keeps the GPU's memory after its owner has
@@ -534,10 +536,10 @@ typedef struct barcopy_region {
  * cache, a GPU's memory in use exceeds its allocations by at most the limit, and by the rest of
  * those allocations where regions are smaller: each barcopy_cache_get() that has to pin checks some
  * idle regions and releases those whose memory was freed; barcopy_mem_alloc() does so with all of
- * them before it fails. Idle regions also give way to pins, maps, ranges and memory of the same
- * context that find BAR1 full. Only barcopy_cache_invalidate() before the free returns all memory
- * at once; barcopy_cache_trim() is for a program that does not know which memory is freed but knows
- * when memory is short.
+ * them before it fails. Idle regions are also unpinned where a pin, map, range or allocation of
+ * the same context finds BAR1 full. Only barcopy_cache_invalidate() before the free returns all
+ * memory at once; barcopy_cache_trim() is for a program that does not know which memory is freed
+ * but knows when memory is short.
  * @param options  NULL: the defaults
  * @param cache    owned by the caller until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.
@@ -554,19 +556,21 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
  * Returns a mapping of [addr, addr + size), from the cache if it has a valid one. A hit takes no
  * lock, in any number of threads. Regions are whole GPU pages (64 KiB); allocations of up to 2 MiB
  * are pinned whole. A range in a region shares it, however short it is, and keeps all of the region
- * pinned until its put. A range that overlaps regions by more than a page at their border gets a
- * region that covers them too, and goes on beyond them by as many bytes, up to half of the limit and
- * up to the next region: buffers that grow, and windows that slide, pin at most four times their
- * path, or eight times if now at one end, now at the other. If those regions and the range are more
- * than half of the limit, the range gets a region of its own. The regions that it replaces end; those
- * in use end with their last put. For host memory each allocation has a separate region, and only
- * one in a 64 KiB page is kept: allocations that share a page evict each other, each at the cost of
- * a miss.
+ * pinned until its put.
+ *
+ * A range that overlaps regions by more than a page at their border gets a new region, which covers
+ * them too. Where the range goes beyond them, the new region goes further, by as many bytes as they
+ * have, but not into the next region. So a buffer that grows, or a window that slides, pins at most
+ * four times its path, or eight times if it grows at both ends in turn. The new region grows to
+ * half of the limit at most: if the old regions and the range have more, it covers the range alone.
+ * The old regions end; those in use end with their last put. For host memory each allocation has a
+ * separate region, and only one in a 64 KiB page is kept: allocations that share a page evict each
+ * other, each at the cost of a miss.
  *
  * Where BAR1, descriptors or a limit are exhausted, the cache unpins idle regions, the least
- * recently used first, and the call waits for other threads that are unpinning regions of the cache;
- * so not with a lock that the program's hook of munmap() takes.
- * The caller must not free the memory before barcopy_cache_put(). (If it does, the mapping stays
+ * recently used first, and the call waits for other threads that are unpinning regions of the
+ * cache. So do not call it while you hold a lock that the program's hook of munmap() takes. The
+ * caller must not free the memory before barcopy_cache_put(). (If it does, the mapping stays
  * harmless until then and is not found again.)
  *
  * @param region  filled in; one barcopy_cache_put() gives it back
@@ -575,23 +579,23 @@ int barcopy_cache_destroy(barcopy_cache_t cache);
 int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *region);
 
 /**
- * Gives a region back, from any thread, and zeroes *region, so that a second call on it is EINVAL.
- * The last put of an invalidated region unmaps it. gdr_close() unpins regions that are in use. A put
- * after it, of a region got before it, returns EINVAL and zeroes *region. The last one frees the
- * library's record of the region.
+ * Ends a use of a region, from any thread, and zeroes *region: a second call on it returns EINVAL.
+ * The last put of an invalidated region unmaps it. gdr_close() unpins regions that are in use. A
+ * put after it, of a region got before it, returns EINVAL and zeroes *region. The last one frees
+ * the library's record of the region.
  * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
  */
 int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
 
 /**
- * Forgets every region that touches a GPU page of [addr, addr + size). When it returns, no
+ * Removes every region that touches a GPU page of [addr, addr + size). When it returns, no
  * barcopy_cache_get() of any thread finds them. Idle regions are unmapped at once or, if another
  * thread is in a call on the cache or this thread is inside another call of this library, when that
  * call ends; regions in use are unmapped by their last put. It works with either validity. Call it
  * before the memory is freed or unmapped.
  *
  * It may be called from a hook of any call, such as cuMemFree, cuMemUnmap or munmap, also where
- * this library makes that call: to forget waits for no lock and allocates nothing. Unmapping idle
+ * this library makes that call: the removal waits for no lock and allocates nothing. Unmapping idle
  * regions takes locks of this library and calls free(). So do not make the call from a signal
  * handler, nor while you hold a lock that the program's malloc() or free() takes.
  * @param size  a range that would wrap ends at the end of the address space; addr 0 and SIZE_MAX
@@ -602,8 +606,9 @@ int barcopy_cache_invalidate(barcopy_cache_t cache, uint64_t addr, size_t size);
 
 /**
  * Unpins idle regions: all whose memory has been freed, then others until the idle regions that
- * remain take at most max_idle_bytes of BAR. The call also waits for other threads that are unpinning
- * regions of the cache; so not with a lock that the program's hook of munmap() takes.
+ * remain take at most max_idle_bytes of BAR. The call also waits for other threads that are
+ * unpinning regions of the cache. So do not call it while you hold a lock that the program's hook
+ * of munmap() takes.
  * @param max_idle_bytes  0: unpins every idle region; UINT64_MAX: only those of freed memory
  * @return 0; EINVAL (cache); EACCES.
  */
@@ -614,12 +619,12 @@ typedef struct barcopy_cache_stats {
 	size_t struct_size;		 /**< in: sizeof(barcopy_cache_stats_t) */
 	uint64_t hits;		 /**< barcopy_cache_get() found a valid region */
 	uint64_t misses;	 /**< it had to pin, or failed to */
-	uint64_t evictions;	 /**< regions unpinned to make room */
-	/** Regions that were stale, invalidated, or pinned beside an invalidation that may have
+	uint64_t evictions;	 /**< regions unpinned to free space */
+	/** Regions that were stale, invalidated, or pinned during an invalidation that may have
 	 *  missed them. */
 	uint64_t invalidations;
-	/** Now, also those in use that no get finds any more, because a larger region has replaced
-	 *  them or they were invalidated: their last put unpins them. */
+	/** Now. Also counts regions in use that no get finds any more, because a larger region has
+	 *  replaced them or they were invalidated: their last put unpins them. */
 	uint64_t regions;
 	uint64_t regions_in_use; /**< now */
 	uint64_t bytes_pinned;	 /**< of BAR, by all regions */

@@ -80,7 +80,7 @@ BARCOPY_WARP_FN void barcopy_warp_store(int yes, unsigned long long addr, unsign
 }
 
 #define barcopy_warp_fence() asm volatile("fence.acq_rel.sys;" ::: "memory")
-/* Between two looks of a thread that waits for the CPU or for other producers. */
+/* Between two polls of a thread that waits for the CPU. */
 #define barcopy_warp_pause() asm volatile("nanosleep.u32 100;")
 
 /* Writes `to` into a word that is `from`. Returns what it was. */
@@ -208,8 +208,8 @@ BARCOPY_WARP_FN void barcopy_warp_data(const unsigned long long *word, unsigned 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
 /**
- * The first call: starts, or continues where the kernel before on this queue ended. Returns 1; 0:
- * the library has another layout, and no other call may be made.
+ * The first call: starts, or continues where the kernel before on this queue ended. Returns 1, or 0
+ * if the library has another layout: then make no other call.
  */
 BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t view)
 {
@@ -228,7 +228,7 @@ BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t v
 	return 1;
 }
 
-/** The last call: another kernel may begin behind this one's end. */
+/** The last call. Another kernel may begin after this kernel's end. */
 BARCOPY_WARP_FN void barcopy_warp_end(const barcopy_warp_t *q)
 {
 	barcopy_warp_store(q->lane == 0, q->view.control + BARCOPY_QUEUE_SAVED_AT, q->rx, q->tx);
@@ -236,9 +236,9 @@ BARCOPY_WARP_FN void barcopy_warp_end(const barcopy_warp_t *q)
 }
 
 /**
- * Waits for messages, takes up to eight and returns how many; 0: the kernel shall stop. Lanes 4 i
- * to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3) on, *size its
- * size in bytes. A word that is used is the value that was checked: it is not read again.
+ * Waits for messages, takes up to eight. Returns their number, or 0 if the kernel shall stop. Lanes
+ * 4 i to 4 i + 3 get message i: data[3] holds 12 bytes of it, from byte 12 * (lane & 3) on, *size
+ * its size in bytes. A word that is used is the value that was checked: it is not read again.
  */
 BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, unsigned *size,
 					   unsigned flags)
@@ -263,7 +263,7 @@ BARCOPY_WARP_FN unsigned barcopy_warp_take(barcopy_warp_t *q, unsigned *data, un
 	return n;
 }
 
-/* Before a put: waits for room for n lines. Returns 0 if the CPU has aborted before. */
+/* Waits for space for n replies. Returns 1, or 0 if the CPU has aborted and there is none. */
 BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsigned flags)
 {
 	unsigned long long v[2];
@@ -283,9 +283,9 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 }
 
 /**
- * Sends `n` messages, at most 8, from the lanes that take would give them; waits while the ring of
- * replies is full. Returns 1; 0: it is full, and the CPU has aborted. A size that is not 1 to 48
- * reaches the CPU as EBADMSG: a refusal would cost each batch 30 ns.
+ * Sends `n` messages, at most 8, from the lanes to which take would give them; waits while the ring
+ * of replies is full. Returns 1, or 0 if the ring is full and the CPU has aborted. The CPU gets
+ * EBADMSG for a size that is not 1 to 48: to refuse it here would cost each batch 30 ns.
  */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
 				     unsigned size, unsigned flags)
@@ -311,11 +311,11 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 typedef struct barcopy_poster {
 	barcopy_port_view_t view;
 	unsigned long long retired, state; /* the CPU's two words, as last read */
-	unsigned slot;			   /* of the open call, or where to look for one first */
+	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
 
-/* No thread waits for this load until the words are used: in its next post, or for room. */
+/* The thread waits for this load when it uses the words: in its next post, or for space. */
 BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 {
 	unsigned long long v[2];
@@ -325,7 +325,7 @@ BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 	p->state = v[1];
 }
 
-/** The first call of a thread, as early as it can be; there is no last one. */
+/** The first call of a thread, as early as it can be. No call ends the use. */
 BARCOPY_WARP_FN void barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
 {
 	p->view = view;
@@ -336,7 +336,7 @@ BARCOPY_WARP_FN void barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t 
 	barcopy_port_look(p, 0);
 }
 
-/* Also of a port that was destroyed: its memory has another generation. */
+/* Returns 1 after an abort, and after an end or a destroy: they leave another generation. */
 BARCOPY_WARP_FN int barcopy_port_aborted(const barcopy_poster_t *p)
 {
 	return (p->state | BARCOPY_PORT_STOPPED_BIT) !=
@@ -362,9 +362,10 @@ BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long 
 }
 
 /*
- * Writes line i, this thread's, as soon as there is room: after a stop, too, so that no line is
- * left out. The first test is of what was read before the ticket: nothing waits for the look beside
- * it, which shows a stop to the next post. Returns the post's number; 0: the CPU has aborted.
+ * Writes line i, this thread's, as soon as there is space: after a stop, too, so that no line is
+ * left out. The first test uses what was read before the ticket: it does not wait for the load that
+ * begins here, which shows a stop to the next post. Returns the post's number, or 0 if the CPU has
+ * aborted.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigned long long i,
 						    const unsigned *data, unsigned head)
@@ -395,9 +396,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_poster_t *p
 
 /**
  * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
- * the size. Returns the post's number; 0: the port was stopped, as this thread's last look showed,
- * or has ended, or another size. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
- * stored before, and what others stored before a barrier.
+ * the size. Returns the post's number, or 0 if the size is another, if this thread has seen that the
+ * port was stopped or has ended, or after an abort. BARCOPY_WARP_ORDERED: the CPU sees after its
+ * receive what this thread stored before, and what others stored before a barrier.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned flags)
@@ -409,7 +410,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const 
 	return barcopy_port_put(p, barcopy_port_ticket(p), data, size);
 }
 
-/* Between two looks of a wait. 0: the CPU has aborted, or `limit` ns have passed since *start. */
+/* Between two polls. Returns 0 after an abort, or when `limit` ns have passed since *start. */
 BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *looks,
 					  unsigned long long *start, unsigned long long limit)
 {
@@ -425,7 +426,7 @@ BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *looks,
 	return barcopy_warp_now() - *start < limit;
 }
 
-/** 1: the CPU has retired this post, and all before it; always of 0, which is no post.
+/** Returns 1 if the CPU has retired this post and all before it; always for 0, which is no post.
  *  BARCOPY_WARP_ORDERED: the thread then sees what the CPU copied before that. */
 BARCOPY_WARP_FN int barcopy_port_taken(barcopy_poster_t *p, unsigned long long post, unsigned flags)
 {
@@ -434,7 +435,8 @@ BARCOPY_WARP_FN int barcopy_port_taken(barcopy_poster_t *p, unsigned long long p
 	return (long long)(p->retired - post) >= 0;
 }
 
-/** Waits for that, `limit` ns or BARCOPY_PORT_NO_LIMIT. 1; 0: the limit, or the CPU has aborted. */
+/** Waits until a post is taken, `limit` ns or BARCOPY_PORT_NO_LIMIT. Returns 1, or 0 if the limit
+ *  has passed or the CPU has aborted. */
 BARCOPY_WARP_FN int barcopy_port_wait(barcopy_poster_t *p, unsigned long long post,
 				      unsigned long long limit, unsigned flags)
 {
@@ -444,7 +446,7 @@ BARCOPY_WARP_FN int barcopy_port_wait(barcopy_poster_t *p, unsigned long long po
 	while (!barcopy_port_taken(p, post, 0))
 		if (!barcopy_port_patience(p, &looks, &start, limit))
 			return 0;
-	/* Here: in the loop it would empty L1 at each look. */
+	/* Here: in the loop it would empty L1 at each poll. */
 	return !(flags & BARCOPY_WARP_ORDERED) || barcopy_port_taken(p, post, flags);
 }
 
@@ -456,9 +458,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_slot(const barcopy_poster_t *p)
 }
 
 /*
- * What `claim`, the slot's word before this thread set its lowest bit, means: the number of this
- * thread's call on the slot; 0: another call has it. One that was dropped has it until its answer
- * has come.
+ * `claim` is the slot's word before this thread set its lowest bit. Returns the number of this
+ * thread's call on the slot, or 0 if another call has the slot. A call that was dropped has its
+ * slot until its answer has come.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_claim(const barcopy_poster_t *p,
 						      unsigned long long claim)
@@ -479,7 +481,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_claim(const barcopy_poster_t *p,
 /**
  * The first half of a call: posts a message of 4 to 48 bytes whose first 4 this call writes into
  * `data`. Takes a free slot, of which there are as many as lines; waits while there is none.
- * Returns the post's number; 0 as barcopy_port_post(), and while this thread has an open call.
+ * Returns the post's number, or 0 as barcopy_port_post(), and if this thread has an open call.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data,
 						    unsigned size, unsigned flags)
@@ -492,7 +494,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
 	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
-	i = barcopy_port_ticket(p); /* beside that */
+	i = barcopy_port_ticket(p); /* at the same time */
 	claim = barcopy_port_claim(p, claim);
 	for (;;) {
 		/* No line waits for a slot: the answer that frees one may be a later call's. */
@@ -517,8 +519,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	return i;
 }
 
-/** The other half: waits for the answer to the open call, 56 bits. 1; 0: none is open, or `limit`
- *  ns have passed (it stays open), or the CPU has aborted. Flags as barcopy_port_taken(). */
+/** The other half: waits for the answer to the open call, 56 bits. Returns 1, or 0 if no call is
+ *  open, if `limit` ns have passed (the call stays open) or if the CPU has aborted. Flags as
+ *  barcopy_port_taken(). */
 BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *reply,
 				       unsigned long long limit, unsigned flags)
 {
@@ -542,8 +545,8 @@ BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *
 	return 1;
 }
 
-/** Gives the open call up: its slot is free again when the answer has come. A thread that ends, or
- *  forgets its call, without this and without the answer leaves the slot taken for ever. */
+/** Drops the open call: its slot is free again when the answer has come. A thread that ends with an
+ *  open call, and has neither dropped it nor got its answer, leaves the slot taken for ever. */
 BARCOPY_WARP_FN void barcopy_port_drop(barcopy_poster_t *p)
 {
 	if (p->call)
@@ -552,7 +555,7 @@ BARCOPY_WARP_FN void barcopy_port_drop(barcopy_poster_t *p)
 	p->call = 0;
 }
 
-/** A whole call. 1; 0: as the two halves, and no call stays open. */
+/** A whole call. Returns 1, or 0 as the two halves do; no call stays open. */
 BARCOPY_WARP_FN int barcopy_port_call(barcopy_poster_t *p, unsigned *data, unsigned size,
 				      unsigned long long *reply, unsigned long long limit,
 				      unsigned flags)

@@ -44,7 +44,7 @@ typedef struct barcopy_queue_view {
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
 #define BARCOPY_QUEUE_VERSION   2u
 #define BARCOPY_QUEUE_CREDIT_AT 0     /* control: reply lines that the CPU has read */
-#define BARCOPY_QUEUE_ABORT_AT  8     /* control: 1 if the kernel shall wait for no room */
+#define BARCOPY_QUEUE_ABORT_AT  8     /* control: 1: the kernel shall not wait for space */
 #define BARCOPY_QUEUE_SAVED_AT  64    /* control: two positions of one kernel for the next */
 #define BARCOPY_QUEUE_CONTROL   128   /* size of the control block in bytes */
 #define BARCOPY_QUEUE_FREED_AT  0     /* state: request lines that the kernel has taken */
@@ -111,8 +111,8 @@ int barcopy_queue_create(gdr_t g, int device, const barcopy_queue_options_t *opt
 			 barcopy_queue_t *queue);
 
 /**
- * Gets the parameter that a kernel takes; every call gives the same. A kernel that begins behind
- * another one's end, in its stream or by an event, continues where that one stopped.
+ * Gets the parameter that a kernel takes; every call gives the same view. A kernel that begins
+ * after another kernel's end, in the same stream or by an event, continues where that one stopped.
  * @return 0; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
@@ -123,8 +123,8 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  * before, by gdr_copy_to_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE).
  * @param flags       0 or BARCOPY_QUEUE_ORDERED: that kernel sees all that the thread stored
  *                    before, in host memory too
- * @param timeout_ns  how long to wait for room; 0: do not wait; UINT64_MAX: no limit. A wait asks
- *                    CUDA in every 100 ms whether its context still works.
+ * @param timeout_ns  how long to wait for space; 0: do not wait; UINT64_MAX: no limit. A wait
+ *                    asks CUDA every 100 ms whether the context still works.
  * @return 0; ETIMEDOUT (the ring is full); EPIPE (the context has ended); EMSGSIZE (size);
  *         ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES.
  */
@@ -135,21 +135,22 @@ int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, 
  * Receives the kernel's next reply. If the kernel sent it with BARCOPY_WARP_ORDERED, the calling
  * thread then sees what the kernel had stored before: in host memory, and in a mapping of the GPU's
  * by gdr_copy_from_mapping() or another call that fences (not with BARCOPY_COPY_NO_FENCE), or by
- * its own loads behind barcopy_fence(BARCOPY_FENCE_BEFORE_READ).
+ * its own loads after barcopy_fence(BARCOPY_FENCE_BEFORE_READ).
  * @param size        set to the bytes of the reply, also with EMSGSIZE; may be NULL
  * @param timeout_ns  as in barcopy_queue_send()
- * @return 0; ETIMEDOUT (no reply: none is left if the stream was synchronised before); EPIPE (none,
- *         and the context has ended); EMSGSIZE (larger than capacity) or EBADMSG (the kernel wrote
- *         what is no message): the reply stays in the queue; EINVAL (queue, NULL); EACCES.
+ * @return 0; ETIMEDOUT (no reply has come; if the stream was synchronised before, none is left);
+ *         EPIPE (no reply has come, and the context has ended); EMSGSIZE (the reply is larger than
+ *         capacity, and stays in the queue); EBADMSG (the kernel wrote a reply that has not 1 to 48
+ *         bytes; it stays, too); EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint64_t timeout_ns);
 
 /**
- * Stops the kernel: after all messages sent before, its take returns 0. Replies are still to be
- * received, as before: a kernel that has no room for one waits. With BARCOPY_QUEUE_ABORT such a put
- * returns 0 at once; those replies and messages not yet taken are lost. Only the sending thread may
- * call it; a second call may add BARCOPY_QUEUE_ABORT.
+ * Stops the kernel: after all messages sent before, its take returns 0. Go on receiving: a kernel
+ * that has no space for a reply waits. With BARCOPY_QUEUE_ABORT such a put returns 0 at once; those
+ * replies, and messages that were not taken, are lost. Only the sending thread may call it; a
+ * second call may add BARCOPY_QUEUE_ABORT.
  * @return 0; EINVAL (queue, flags); EACCES.
  */
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
@@ -158,7 +159,7 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * Ends a queue at once. No other thread may be in a call on it, and no kernel that has its view may
  * run or be pending, as for cudaFree(): stop it, and synchronise its stream. gdr_close() aborts
  * queues and ports of its context and keeps their memory for as long as the process lives. It does
- * not wait for calls on them, and ends the mapping: no other thread may be in one then, either.
+ * not wait for calls on them, and ends the mapping: no other thread may be in such a call then.
  * @return 0; EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue);
@@ -170,7 +171,8 @@ typedef struct barcopy_port *barcopy_port_t;
 
 /** Flags of ports. */
 typedef enum barcopy_port_flags {
-	/** Of a create: retire() retires posts. Else the next receive those that the last gave. */
+	/** Of a create: barcopy_port_retire() retires posts. Without this flag each receive retires
+	 *  the posts that the receive before it gave. */
 	BARCOPY_PORT_MANUAL = 1,
 	BARCOPY_PORT_ABORT = 2 /**< of a stop */
 } barcopy_port_flags_t;
@@ -192,8 +194,8 @@ typedef struct barcopy_port_options {
 typedef struct barcopy_port_message {
 	uint64_t post; /**< its number: 1, 2 and so on; a number that is left out was no post */
 	uint32_t size; /**< bytes, 1 to 48; 0: the kernel wrote another size */
-	uint32_t call; /**< 0; or the name of a call: the first 4 bytes are not the caller's */
-	uint64_t data[6]; /**< bytes behind `size` are undefined */
+	uint32_t call; /**< 0; or the name of a call, which is in the first 4 bytes, too */
+	uint64_t data[6]; /**< bytes after `size` are undefined */
 } barcopy_port_message_t;
 
 /** Creates a port for the kernels of one GPU: as barcopy_queue_create(). */
@@ -201,15 +203,15 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 			barcopy_port_t *port);
 
 /**
- * Gets the parameter of any number of kernels, streams and graphs at once. A kernel that opens it
- * after barcopy_port_end(), or destroy, and before the process's last gdr_close(), is refused.
+ * Gets the parameter of any number of kernels, streams and graphs at once. After barcopy_port_end()
+ * or barcopy_port_destroy(), and before the process's last gdr_close(), posts through it return 0.
  * @return 0; EINVAL (port, NULL); EACCES.
  */
 int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
 
 /**
- * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If the kernel posted
- * it with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
+ * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If a thread posted
+ * one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
  * after barcopy_queue_receive(). One thread at a time.
  * @param count       set to the number of posts received
  * @param timeout_ns  as in barcopy_queue_send()
@@ -220,11 +222,12 @@ int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, 
 			 uint32_t *count, uint64_t timeout_ns);
 
 /**
- * Retires posts `post` to post + n - 1 of a port of BARCOPY_PORT_MANUAL, in any order: their lines
- * may be written again, and kernels see them as taken, once all before them are retired, too. A
+ * Retires posts `post` to post + n - 1 of a port of BARCOPY_PORT_MANUAL, in any order. Once all
+ * posts before them are retired, too, kernels see them as taken and may write their lines again. A
  * kernel that waits with BARCOPY_WARP_ORDERED then sees what the calling thread has copied into a
  * mapping of the same GPU before. Any thread. A number that was no post counts as retired.
- * @return 0; EINVAL (port, not manual, one not received, or retired: nothing is done); EACCES.
+ * @return 0; EINVAL (port, not manual, a post not received or retired before: nothing is done);
+ *         EACCES.
  */
 int barcopy_port_retire(barcopy_port_t port, uint64_t post, uint32_t n);
 
@@ -232,17 +235,18 @@ int barcopy_port_retire(barcopy_port_t port, uint64_t post, uint32_t n);
  * Answers `count` calls, 56 bits each, in any order, before or after they are retired; costs one
  * push for all. A caller that waits with BARCOPY_WARP_ORDERED sees what the calling thread has
  * copied before into a mapping of the same GPU. Any thread; each call once.
- * @return 0; EINVAL (port, NULL, one that is no open call, an answer of more than 56 bits: nothing
+ * @return 0; EINVAL (port, NULL, a call that is not open, an answer of more than 56 bits: no call
  *         was answered); EACCES.
  */
 int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64_t *answers,
 			uint32_t count);
 
 /**
- * Tells kernels to post nothing more. A post that sees it returns 0; each thread may make one whose
- * number is not 0, and all of these are received if the caller goes on receiving until the kernels
- * have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any more, and posts that had
- * no room are lost, as is each with a higher number. Any thread; a second call may add the flag.
+ * Tells kernels to post nothing more. A post returns 0 once its thread has seen the stop. Until
+ * then each thread may make one more post; all of these are received if the caller goes on
+ * receiving until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU
+ * any more: a post that has no space is lost, and so is each with a higher number. Any thread; a
+ * second call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
  */
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
@@ -250,7 +254,8 @@ int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
 /**
  * Says that no kernel posts any more: receive gives what is left, then EPIPE. Takes no lock and
  * makes no call of CUDA: a host function of the kernels' stream may call it (cudaLaunchHostFunc()).
- * CUDA calls none after an error; receive then ends by its questions to CUDA. Any thread.
+ * CUDA calls no host function after an error: receive then sees, by asking CUDA every 100 ms, that
+ * the context has ended. Any thread.
  * @return 0; EINVAL (port); EACCES.
  */
 int barcopy_port_end(barcopy_port_t port);

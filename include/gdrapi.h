@@ -157,22 +157,21 @@ int gdr_close(gdr_t g);
 void gdr_runtime_get_version(int *major, int *minor);
 
 /**
- * The level that pins of ordinary device memory have: the highest one among the context's backends
- * that serve such memory, or among all if none does. That of the gdrdrv backend is its node's, that
- * of every other backend 2.6. So it is the node's where only the node serves.
+ * Returns the level of the context's backends that serve ordinary device memory, or of all its
+ * backends if none serves it; of several the highest. The backend gdrdrv has the level that its
+ * node reports, every other backend 2.6.
  * @return 0; EINVAL (g, or a NULL pointer).
  */
 int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
 /**
- * Reads an attribute of the context. With several backends it holds for all those that map ordinary
- * device memory.
+ * Reads an attribute of the context's backends that map ordinary device memory.
  *
- * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping outlives the free of its memory. 0 on gdrdrv
- * drivers before 2.5, which do not report it. A single pin may still be of the other kind, as on
- * GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that pin flag;
- * the call initialises CUDA if it has to ask backend rm. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if ordinary
- * device memory is served by dma-buf mmap.
+ * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping of each of them outlives the free of its memory.
+ * 0 on gdrdrv drivers before 2.5, which do not report it. A single pin may still be of the other
+ * kind, as on GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that
+ * pin flag; to ask backend rm the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1
+ * if all of them map by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
@@ -183,8 +182,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 
 /**
  * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
- * gdr_get_info() returns the result. It may reach over several allocations: each GPU page has to
- * hold a byte of one, and the last byte has to lie in one, as CUDA tells their bounds.
+ * gdr_get_info() returns the result. The range may reach over several allocations: each of its GPU
+ * pages has to hold a byte of an allocation, and its last byte has to lie in an allocation.
  *
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
  * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
@@ -192,13 +191,14 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  * Ordering"). After kernels and asynchronous calls the caller must synchronise the stream or the
  * context (cuStreamSynchronize, cuCtxSynchronize) before it reads the buffer through the mapping.
  * CUDA refuses the attribute for VMM memory (cuMemCreate; seen with driver 580): the pin succeeds,
- * BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller must do the same after synchronous ones.
+ * BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller must also synchronise after synchronous
+ * copies and memsets.
  *
  * @param addr       device address; for memory of cudaHostAlloc, the host or the device address
  * @param size       bytes, at least 1
  * @param p2p_token  0, or the token of CU_POINTER_ATTRIBUTE_P2P_TOKENS (deprecated since CUDA 6);
  *                   not used: memory of the calling process needs none
- * @param va_space   0, or the VA-space token of the same; likewise
+ * @param va_space   0, or the VA-space token of that attribute; not used either
  * @param handle     the pinned range, owned by the caller until gdr_unpin_buffer() or gdr_close()
  * @return 0; EINVAL (NULL, size 0, an unknown address, a range beyond its allocation, managed
  *         memory); EOVERFLOW; ENOTSUP (memory of a kind that cannot be mapped here:
@@ -211,7 +211,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 /**
  * Like gdr_pin_buffer(), without tokens.
  * @param flags  a gdr_pin_flags_t
- * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or one that this driver does not
+ * @return as gdr_pin_buffer(); EINVAL also for an unknown flag, or a flag that this driver does not
  *         support
  */
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
@@ -269,7 +269,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags);
 /**
  * Ends the mapping of a handle of gdr_pin_buffer().
  * @param va    the pointer that gdr_map() returned; also accepted: an address in the first 64 KiB
- *              of the pinned device range (DPDK passes that one)
+ *              of the pinned device range (DPDK passes such an address)
  * @param size  the size given to gdr_map(), or another that rounds up to the same host pages
  * @return 0; EINVAL (not mapped, or not this mapping); EACCES; ENOMEM (munmap() failed).
  */
