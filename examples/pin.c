@@ -70,7 +70,7 @@ int main(void)
 	g = gdr_open();
 	if (g) {
 		/* The pin is widened to pages of 64 KiB, and the mapping begins at info.va, the first
-		 * byte of the first page: the buffer lies behind that. */
+		 * byte of the first page: the buffer lies after that. */
 		GDR(gdr_pin_buffer(g, b.gpu, SIZE, 0, 0, &b.handle));
 		GDR(gdr_get_info(g, b.handle, &info));
 		GDR(gdr_map(g, b.handle, &map, info.mapped_size));

@@ -97,7 +97,7 @@ typedef enum gdr_mapping_type {
 	GDR_MAPPING_TYPE_MAX
 } gdr_mapping_type_t;
 
-/** Flags of gdr_map_v2(); a type that the buffer cannot have is ENOTSUP. */
+/** Flags of gdr_map_v2(); a type that the buffer cannot have gives ENOTSUP. */
 typedef enum gdr_map_flags {
 	GDR_MAP_FLAG_DEFAULT = 0,
 	GDR_MAP_FLAG_REQ_WC_MAPPING = 1,

@@ -44,7 +44,7 @@ class Port(Closable):
         """
         A list of 1 to `most` posts, at most 32, in the order of their numbers. Timeout: none came for so many
         seconds; None waits until it comes. An Error with EPIPE: end() was called and no post is left; Closed: by
-        another thread. Other threads run meanwhile. Unless the port is manual, this retires what the last call gave.
+        another thread. Other threads may run. Unless the port is manual, this retires what the last call gave.
         """
         most = min(fitting(c_uint32, most, "most"), len(self._messages))
         with Use(self._life):
@@ -69,7 +69,7 @@ class Port(Closable):
     def stop(self, abort=False):
         """
         Kernels post nothing more: go on receiving until they have ended. With abort they do not wait for the CPU
-        either, and posts that had no room are lost, and those behind them.
+        either, and posts that had no space are lost, and those after them.
         """
         with Use(self._life):
             check(library().barcopy_port_stop(self._port, abort and _lib.PORT_ABORT))

@@ -45,7 +45,7 @@ class Queue(Closable):
 
     def send(self, message, timeout=None, ordered=False):
         """
-        Sends a buffer's bytes. Timeout: no room after so many seconds, 0 does not wait, None waits for ever. ordered:
+        Sends a buffer's bytes. Timeout: no space after so many seconds, 0 does not wait, None waits for ever. ordered:
         a kernel that takes it ordered sees what this thread stored before, in host memory too.
         """
         host, size = host_memory(message, False, None, None)
@@ -67,7 +67,7 @@ class Queue(Closable):
     def stop(self, abort=False):
         """
         Tells the kernel to stop after all messages sent before. Replies are still to be received: a kernel that
-        has no room for one waits, unless abort is true; that reply and messages not yet taken are then lost.
+        has no space for one waits, unless abort is true; that reply and messages not yet taken are then lost.
         """
         with Use(self._life):
             check(library().barcopy_queue_stop(self._queue, abort and _lib.QUEUE_ABORT))
