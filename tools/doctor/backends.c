@@ -170,7 +170,7 @@ static const char *meaning(const struct machine *m, const struct unit *u,
 
 	if (t->error == ENOMEM)
 		return "memory or BAR1 was short at that moment, which does not say whether the "
-		       "backend works: run this again when there is room";
+		       "backend works: run this again when there is space";
 	if (t->error == EILSEQ)
 		return "the mapping does not show the GPU's memory: do not use this backend, and "
 		       "report this with the output of --json";

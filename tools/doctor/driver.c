@@ -160,7 +160,7 @@ static void check_compared(const struct machine *m, struct report *r)
 			     newer(m->driver.version, "609")
 				     ? ". By NVIDIA's notes drivers from 610 on also map dma-bufs "
 				       "of "
-				       "discrete GPUs: dmabuf stands behind rm"
+				       "discrete GPUs: the library tries rm first"
 				     : ""),
 			NULL,
 			"the driver is newer than " RM_COMPARED
@@ -170,7 +170,7 @@ static void check_compared(const struct machine *m, struct report *r)
 
 /*
  * nvidia_vma_access() of 595.44.02 to 595.45.04 reads a mapping's context before it has looked for
- * it (kernel-open/nvidia/nv-mmap.c). A crash of 595.58.03 is reported, and 595.71.05 mends it, by
+ * it (kernel-open/nvidia/nv-mmap.c). A crash of 595.58.03 is reported, and 595.71.05 fixes it, by
  * open-gpu-kernel-modules 1107 and 1096; neither release's source was read.
  */
 static void check_vma_access(const struct machine *m, struct report *r)
@@ -179,7 +179,7 @@ static void check_vma_access(const struct machine *m, struct report *r)
 	    !newer(m->driver.version, "595.71.04"))
 		finding(r, SEV_NOTE, NULL,
 			"use no gdb, and nothing else that reads /proc/PID/mem, on processes that "
-			"have mapped GPU memory, by this library or by CUDA; 595.71.05 mends it",
+			"have mapped GPU memory, by this library or by CUDA; 595.71.05 fixes it",
 			NULL, "a debugger that reads a mapping of this driver crashes the kernel");
 }
 

@@ -171,7 +171,8 @@ static void check(const struct machine *m, struct report *r)
 			"/etc/init.d/gdrdrv of NVIDIA's package is left behind");
 	if (m->gdrdrv.pins > 0)
 		finding(r, SEV_NOTE, NULL,
-			"the module cannot be unloaded meanwhile; fuser -v /dev/gdrdrv shows the "
+			"the module cannot be unloaded until they are unpinned; fuser -v "
+			"/dev/gdrdrv shows the "
 			"processes",
 			NULL, "%lld range%s pinned through gdrdrv now", m->gdrdrv.pins,
 			plural((unsigned long long)m->gdrdrv.pins));

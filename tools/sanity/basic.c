@@ -168,7 +168,7 @@ static void offsets(void)
 			OK(gdr_copy_from_mapping(b.mh, out + 1, p, size));
 			SAME("read at an offset", in, out + 1, size);
 			CHECK(out[0] == 0xa5 && out[size + 1] == 0xa5,
-			      "a read of %zu byte%s wrote beside its destination", size,
+			      "a read of %zu byte%s wrote outside its destination", size,
 			      plural(size));
 		}
 	}

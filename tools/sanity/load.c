@@ -202,7 +202,7 @@ static void kernel_pins(void)
 	}
 	CHECK(now <= sanity.facts.kernel_pins,
 	      "%ld pin%s in the driver, %ld before the first test: leaked, unless another process "
-	      "has pinned meanwhile",
+	      "has pinned since",
 	      now, plural((unsigned long)now), sanity.facts.kernel_pins);
 }
 
