@@ -96,6 +96,13 @@ def ucx(clients):
             for size, *cells in rows if size in ("8", "1 Ki", "2 Ki", "4 Ki")]
 
 
+def queue(page):
+    """The medians of the three rows of its first table of figures, in us"""
+    rows = re.findall(r"^\| [^|]+ \| ([\d.]+ to [\d.]+) \| [\d.]+ to [\d.]+ \|$", page, re.M)
+    each_way, graph, launch = rows
+    return {"QUEUE": each_way, "GRAPH": graph, "LAUNCH": launch}
+
+
 def short(words):
     """As much of a cell as fits into a box."""
     return re.split(r"[;,(]| as CUDA", words)[0].strip()
@@ -139,7 +146,7 @@ def make(root):
         "NARROW_UCX": diagrams.narrow([(size, f"{without:g} µs without, {ours:g} µs with barcopy")
                                        for size, without, ours in times]),
         "LAYERS": diagrams.layers([(name, LAYERS[name]) for name in layers], OUTSIDE),
-        "UCX": diagrams.bars(times),
+        "UCX": diagrams.bars(times), **queue(read(root, "docs/queue.md")),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),

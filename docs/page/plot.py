@@ -4,7 +4,7 @@ its colours from the page's style sheet. Knows nothing of what it draws."""
 import html
 import math
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 320, 58, 14, 14, 36
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 320, 70, 14, 14, 36
 
 
 def size_text(size):

@@ -49,6 +49,9 @@ mkdir "$tmp/tree" && cp -r ./*.md docs src "$tmp/tree" && page=$tmp/tree/docs/in
 ok "the page's blocks and references"
 [ "$(grep -c '<svg' "$page")" = 8 ] && ! grep -nE '[^-]min-width: *[0-9]|href="[^"]*[.]md' "$page" && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' "$page"
 ok "... eight pictures, and nothing from elsewhere"
+ticks=$(sed -nE 's/.*class="tick" x="([0-9.]+)"[^>]*text-anchor="end">([^<]*)<.*/\1 \2/p' "$page")
+[ -n "$ticks" ] && awk '$1 < 12.1 * length($2) { print "# cut: " $2; bad = 1 } END { exit bad }' <<<"$ticks"
+ok "... whose labels at the left fit in digits of 12.1, as a phone shows them"
 mkdir "$tmp/tree/src/cellar" && ! "$python" -B docs/page/make.py "$tmp/tree" >/dev/null 2>"$tmp/err" &&
 	grep -q cellar "$tmp/err"
 ok "... and a folder without a layer on the page stops it"
