@@ -184,7 +184,7 @@ clean:
 .PHONY: help-all
 help:
 	@echo '  make                  the library and the tools, into $$(O) (default: build)'
-	@echo '  make demo             copybw and copylat: on the GPU if one is usable, else on the stand-in'
+	@echo '  make demo             latency of copies: on the GPU if one is usable, else on the stand-in'
 	@echo "  make check            the tests, in three minutes; TESTS='PATTERN...' takes some, by name"
 	@echo '  make install          library, headers, tools, pkg-config, CMake, manual pages, completion, docs:'
 	@echo '                        DESTDIR= prefix= libdir= bindir= includedir= mandir= docdir='
