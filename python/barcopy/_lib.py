@@ -37,12 +37,14 @@ class Fence(enum.IntEnum):
     """Of Mapping.fence(): barcopy_fence(3)."""
 
     BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = 1, 2, 3, 4
+    __str__ = enum.Enum.__str__  # its name, where Python 3.11 and newer print the number
 
 
 class Validity(enum.IntEnum):
     """Of Context.cache(), how a cache learns of freed memory: barcopy_cache_create(3)."""
 
     CHECK_TAG, NOTIFIED = 0, 1
+    __str__ = enum.Enum.__str__
 
 
 class Error(OSError):

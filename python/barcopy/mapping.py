@@ -92,6 +92,7 @@ class Mapping(Closable):
     def _at(self, offset, size):
         offset = index(offset)
         if offset < 0 or size < 0 or offset + size > self.size:
+            self._life.refuse_closed()
             raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
         return self.pointer + offset
 
