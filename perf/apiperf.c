@@ -178,7 +178,7 @@ static void report(struct state *s, size_t size, struct json *j)
 		json_object(j, NULL);
 		json_uint(j, "size", size);
 	} else {
-		printf("\n%zu byte%s\n  %-26s %10s %10s %10s %10s %10s\n", size, plural(size),
+		printf("\n%zu byte%s\n  %-28s %10s %10s %10s %10s %10s\n", size, plural(size),
 		       "call", "P0 us", "P50 us", "P99 us", "mean us", "max us");
 	}
 	for (call = 0; call < CALLS; call++) {
@@ -190,7 +190,7 @@ static void report(struct state *s, size_t size, struct json *j)
 			json_call(j, call_name[call], &st, bin, BINS + 1);
 			continue;
 		}
-		printf("  %-26s %10.3f %10.3f %10.3f %10.3f %10.3f\n", call_name[call], st.p0,
+		printf("  %-28s %10.3f %10.3f %10.3f %10.3f %10.3f\n", call_name[call], st.p0,
 		       st.p50, st.p99, st.mean, st.max);
 		if (opt.histogram)
 			print_histogram(bin, BINS + 1);

@@ -404,6 +404,7 @@ for call in barcopy_open gdr_pin_buffer_v2 gdr_get_info_v2 barcopy_get_handle_at
 	gdr_get_callback_flag gdr_map_v2 barcopy_put32 barcopy_get32 gdr_unmap gdr_unpin_buffer gdr_close; do
 	expect "apiperf: $call" 0 "^  $call( +[0-9.]+){5}\$"
 done
+check "apiperf: columns stand below their heads" awk '/^  call/ { n = length } n && /^  [bg]/ && length != n { exit 1 }' "$out"
 run gdrcopy_apiperf --sim "$sim" -s 64K -n 20 -H
 expect "apiperf: -H" 0 ' us +[0-9]+ #'
 check "apiperf: -H: eleven bins a call" [ "$(grep -Ec ' to +[0-9.]+ us ' "$out")" -eq 121 ]
