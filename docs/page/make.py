@@ -21,7 +21,7 @@ import plot
 RESULTS = "docs/results/copybench-h200.json"
 # Label, column, style, and the least size that is drawn: the copy engine is for large copies.
 WITHOUT = [("cuMemcpy, pageable memory", "cuMemcpy", "cuda", 0),
-           ("cuMemcpy, pinned memory", "cuMem.pin", "cuda thin", 0)]
+           ("cuMemcpy, page-locked memory", "cuMem.pin", "cuda thin", 0)]
 GDRCOPY = {"write": [("GDRCopy 2.6's copies", "baseline", "gdr", 0)],
            "read": [("GDRCopy 2.6's, fenced", "b.fenced", "gdr", 0)]}
 WITH = [("barcopy", "library", "ours", 0)]
