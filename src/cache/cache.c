@@ -5,9 +5,6 @@
 #include <sched.h>
 
 #include "base/env.h"
-#include "base/inside.h"
-#include "core/ctx.h"
-#include "core/handle.h"
 
 static void init_cache(struct gdri_slot *slot)
 {
@@ -20,59 +17,42 @@ static void init_cache(struct gdri_slot *slot)
 	pthread_mutex_init(&cache->ending, NULL);
 }
 
-/* Half of the mappings that a process may have. */
-static uint64_t default_max_regions(void)
-{
-	char text[32];
-	uint64_t maps;
-
-	gdri_read_line("/proc/sys/vm/max_map_count", text, sizeof(text));
-	maps = strtoull(text, NULL, 10);
-	return maps ? maps / 2 : 32765;
-}
-
-static struct gdri_slots *table_of(bool keeps)
-{
-	return keeps ? &gdri_caches : &gdri_ranges;
-}
-
 static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t *options,
 			uint32_t flags)
 {
 	barcopy_cache_options_t *o = &cache->options;
+	char maps[32];
 
 	*o = *options;
-	if (!o->max_regions)
-		o->max_regions = default_max_regions();
-	if (o->flags & BARCOPY_CACHE_NO_SYNC_MEMOPS)
-		flags |= GDRI_REGION_NO_SYNC;
+	if (!o->max_regions) {
+		gdri_read_line("/proc/sys/vm/max_map_count", maps, sizeof(maps));
+		o->max_regions = strtoull(maps, NULL, 10) / 2 ?: 32765;
+	}
 	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_VERIFIED;
-	atomic_store_explicit(&cache->notified, o->validity == BARCOPY_CACHE_NOTIFIED,
-			      memory_order_relaxed);
+	atomic_store(&cache->notified, o->validity == BARCOPY_CACHE_NOTIFIED);
 }
 
 int gdri_cache_create(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
 		      uint32_t flags, struct gdri_cache **out)
 {
-	struct gdri_slots *table = table_of(keeps);
+	struct gdri_slots *table = keeps ? &gdri_caches : &gdri_ranges;
 	struct gdri_cache *cache =
 		(struct gdri_cache *)gdri_slots_new(table, sizeof(*cache), init_cache);
-	gdr_t g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot);
 
 	if (!cache)
 		return gdri_fail(ENOMEM, "no memory for a cache");
 	if (!cache->pages.root) {
-		int rc = gdri_pages_init(&cache->pages);
-
-		if (rc) {
-			gdri_slots_free(table, &cache->slot);
-			return rc;
-		}
 		cache->keeps = keeps; /* of every cache in this slot */
+		/* Zero pages of the kernel's until they are used. */
+		cache->pages.root = calloc(GDRI_PAGES_ROOT_SLOTS, sizeof(gdri_pages_slot));
+	}
+	if (!cache->pages.root) {
+		gdri_slots_free(table, &cache->slot);
+		return gdri_fail(ENOMEM, "no memory for a table of pages");
 	}
 	pthread_mutex_lock(&cache->lock);
 	cache->ctx = ctx;
-	atomic_store_explicit(&cache->g, g, memory_order_release);
+	atomic_store(&cache->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot));
 	set_options(cache, options, flags);
 	memset((char *)cache + offsetof(struct gdri_cache, regions), 0,
 	       sizeof(*cache) - offsetof(struct gdri_cache, regions));
@@ -133,17 +113,6 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 	gdri_cache_unlock(cache);
 }
 
-static void unlink_cache(struct gdri_cache *cache)
-{
-	pthread_mutex_lock(&cache->ctx->lock);
-	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
-		gdri_count(
-			&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
-			atomic_exchange_explicit(&cache->shard[i].hits, 0, memory_order_relaxed));
-	LIST_REMOVE(cache, link);
-	pthread_mutex_unlock(&cache->ctx->lock);
-}
-
 /* Called with the lock held, which it releases. */
 static void end_locked(struct gdri_cache *cache)
 {
@@ -161,8 +130,13 @@ static void end_locked(struct gdri_cache *cache)
 			gdri_cache_close_locked(cache, e);
 	}
 	gdri_cache_unlock_and_wait(cache);
-	unlink_cache(cache);
-	gdri_slots_free(table_of(cache->keeps), &cache->slot);
+	pthread_mutex_lock(&cache->ctx->lock);
+	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
+		gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
+			   atomic_exchange(&cache->shard[i].hits, 0));
+	LIST_REMOVE(cache, link);
+	pthread_mutex_unlock(&cache->ctx->lock);
+	gdri_slots_free(cache->keeps ? &gdri_caches : &gdri_ranges, &cache->slot);
 }
 
 int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)

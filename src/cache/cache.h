@@ -205,14 +205,13 @@ void gdri_cache_close_locked(struct gdri_cache *cache, struct gdri_entry *e);
 /* Takes an entry that is neither LIVE nor used off the list; a drain unpins and frees it. */
 void gdri_cache_release_locked(struct gdri_cache *cache, struct gdri_entry *e);
 bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t bytes, size_t looks);
-void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts);
-void gdri_cache_limit_locked(struct gdri_cache *cache, int device);
+void gdri_cache_sweep_locked(struct gdri_cache *cache, bool all);
 void gdri_cache_make_room_locked(struct gdri_cache *cache, int device);
 
-/* The bytes of the GPU pages that [addr, addr + size) touches. */
-static inline uint64_t gdri_touched(uint64_t addr, uint64_t size)
+/* The bytes of the GPU pages that [low, high) touches. */
+static inline uint64_t gdri_touched(uint64_t low, uint64_t high)
 {
-	return ((addr + size + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - (addr & GPU_PAGE_MASK);
+	return ((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - (low & GPU_PAGE_MASK);
 }
 
 static inline struct gdri_cache_gpu *gdri_cache_gpu(struct gdri_cache *cache, int device)
@@ -301,8 +300,8 @@ static inline bool gdri_entry_serves(const struct gdri_cache *cache, const struc
 {
 	uint64_t have = gdri_entry_size(e);
 
-	return cache->keeps || have <= GDRI_WHOLE_MAX || have / 2 <= gdri_touched(addr, size) ||
-	       e->region.host;
+	return cache->keeps || have <= GDRI_WHOLE_MAX ||
+	       have / 2 <= gdri_touched(addr, addr + size) || e->region.host;
 }
 
 /* The entry of a hit in the page around `at`, used; or NULL. A call would cost a get 5 %. */

@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include "base/inside.h"
-#include "core/ctx.h"
 #include "core/handle.h"
 
 GDRI_SLOTS(, gdri_caches);
@@ -212,10 +211,8 @@ static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 	/* Before the table is read: the miss enters its pages, and then looks at the mark. */
 	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
 		atomic_store(&cache->pinning_hit, true);
-	for (; (e = gdri_pages_next(&cache->pages, &at, to, &stop)); at = stop) {
+	for (; (e = gdri_pages_next(&cache->pages, &at, to, &stop)); at = stop, former = e)
 		any |= e != former && doom(e, addr, end);
-		former = e;
-	}
 	return any;
 }
 

@@ -3,9 +3,8 @@
 #include <sys/param.h>
 
 #include "cache/cache.h"
-#include "core/ctx.h"
 
-enum { LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
+enum { LOOKS = 4, LOOK_PARTS = 16, LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
 
 static bool evict(struct gdri_cache *cache, struct gdri_entry *e)
 {
@@ -46,11 +45,15 @@ bool gdri_cache_evict_locked(struct gdri_cache *cache, int device, uint64_t byte
 
 /*
  * Releases idle regions that are stale: no get would find them, and a persistent pin holds their
- * freed memory. Verifies at most so many regions and parts, and goes on there the next time.
+ * freed memory. Verifies all, or a few regions and parts, and goes on there the next time.
  */
-void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t parts)
+void gdri_cache_sweep_locked(struct gdri_cache *cache, bool all)
 {
-	for (looks = MIN(looks, cache->count); looks && parts; looks--) {
+	size_t parts = all ? SIZE_MAX : LOOK_PARTS;
+
+	if (all)
+		cache->look_part = 0;
+	for (size_t n = all ? cache->count : MIN(LOOKS, cache->count); n && parts; n--) {
 		struct gdri_entry *e = cache->look ? cache->look : TAILQ_FIRST(&cache->regions);
 		bool intact = gdri_region_is_intact_from(&e->region, &cache->look_part, &parts);
 
@@ -62,19 +65,13 @@ void gdri_cache_sweep_locked(struct gdri_cache *cache, size_t looks, size_t part
 	}
 }
 
-static void sweep_all_locked(struct gdri_cache *cache)
-{
-	cache->look_part = 0;
-	gdri_cache_sweep_locked(cache, SIZE_MAX, SIZE_MAX);
-}
-
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 {
 	const struct gdri_entry *e;
 	uint64_t idle = 0;
 
 	gdri_cache_lock(cache);
-	sweep_all_locked(cache);
+	gdri_cache_sweep_locked(cache, true);
 	TAILQ_FOREACH(e, &cache->regions, link)
 		if (!gdri_entry_has_users(e))
 			idle += gdri_entry_bytes(e);
@@ -87,8 +84,7 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 
 /* What each cache of a context is asked for. */
 struct visit {
-	struct gdri_ctx *ctx;
-	gdr_t g; /* its name */
+	gdr_t g; /* the context's name */
 	int device;
 	uint64_t bytes;
 	bool evicted;
@@ -103,9 +99,9 @@ static void visit(struct gdri_slot *slot, void *arg)
 	if (atomic_load_explicit(&cache->g, memory_order_acquire) != v->g)
 		return;
 	gdri_cache_lock(cache);
-	if (cache->ctx == v->ctx && !v->bytes)
-		sweep_all_locked(cache);
-	else if (cache->ctx == v->ctx && !v->evicted)
+	if (!v->bytes)
+		gdri_cache_sweep_locked(cache, true);
+	else if (!v->evicted)
 		v->evicted = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
 	/* What other threads are unpinning is space too. */
 	gdri_cache_unlock_and_wait(cache);
@@ -114,8 +110,7 @@ static void visit(struct gdri_slot *slot, void *arg)
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts)
 {
-	struct visit v = { .ctx = ctx,
-			   .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
+	struct visit v = { .g = (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
 			   .device = device,
 			   .bytes = bytes };
 	uint64_t before = attempts->unpinned;
@@ -142,37 +137,15 @@ static void clear_over_locked(struct gdri_cache *cache)
 	atomic_store_explicit(&cache->over, false, memory_order_relaxed);
 }
 
-/* Evicts until the regions of a GPU are within the limits, or all are in use. */
-void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
-{
-	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
-	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
-	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
-	size_t looks = was ? LOOKS_WHEN_OVER : SIZE_MAX;
-
-	if (!is_beyond(cache, gpu))
-		return;
-	/* Before the looks, which see what a put that came before this store has left idle. */
-	atomic_store(&cache->over, true);
-	while ((gpu->bytes > gpu->max_bytes && gdri_cache_evict_locked(cache, device, 0, looks)) ||
-	       (cache->count > cache->options.max_regions &&
-		gdri_cache_evict_locked(cache, -1, 0, looks)))
-		;
-	clear_over_locked(cache);
-}
-
 /*
- * Sets the limit of a GPU when its first region has been pinned: by default three quarters of what
+ * The limit of a GPU when its first region has been pinned: by default three quarters of what
  * was free of its BAR, but at most a quarter of its memory, as idle regions may be freed memory.
  */
-void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
+static void set_limit_locked(struct gdri_cache *cache, struct gdri_cache_gpu *gpu, int device)
 {
-	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
 	uint64_t limit = cache->options.max_bytes, memory;
 	struct gdri_bar bar;
 
-	if (gpu->max_bytes)
-		return;
 	if (!limit) {
 		limit = UINT64_MAX;
 		if (!gdri_cuda_bar(device, &bar))
@@ -183,7 +156,28 @@ void gdri_cache_limit_locked(struct gdri_cache *cache, int device)
 			gdri_log(GDRI_LOG_INFO, "no limit for a cache but what the BAR holds: %s",
 				 gdri_error_text());
 	}
-	gpu->max_bytes = limit ? limit : 1;
+	gpu->max_bytes = MAX(limit, 1);
+}
+
+/* Evicts until the regions of a GPU are within the limits, or all are in use. */
+void gdri_cache_make_room_locked(struct gdri_cache *cache, int device)
+{
+	struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
+	bool was = atomic_load_explicit(&cache->over, memory_order_relaxed);
+	/* While all were in use each put evicts what it leaves idle, so few regions are idle. */
+	size_t looks = was ? LOOKS_WHEN_OVER : SIZE_MAX;
+
+	if (!gpu->max_bytes)
+		set_limit_locked(cache, gpu, device);
+	if (!is_beyond(cache, gpu))
+		return;
+	/* Before the looks, which see what a put that came before this store has left idle. */
+	atomic_store(&cache->over, true);
+	while ((gpu->bytes > gpu->max_bytes && gdri_cache_evict_locked(cache, device, 0, looks)) ||
+	       (cache->count > cache->options.max_regions &&
+		gdri_cache_evict_locked(cache, -1, 0, looks)))
+		;
+	clear_over_locked(cache);
 }
 
 /* Takes a user away. Returns the state before, or 0 where there was no user. */
@@ -208,7 +202,7 @@ last_user_left(struct gdri_cache *cache, struct gdri_entry *e, uint64_t name, bo
 	gdri_cache_lock(cache);
 	if (dead) {
 		gdri_cache_release_locked(cache, e);
-	} else if (gdri_slot_is(&e->slot, name) && e->cache == cache && e->listed) {
+	} else if (gdri_slot_is(&e->slot, name) && e->cache == cache) {
 		if (!cache->keeps)
 			gdri_cache_kill_locked(cache, e, GDRI_KILL_IDLE);
 		else if (is_beyond(cache, gdri_cache_gpu(cache, e->region.pin.device)))

@@ -3,11 +3,9 @@
 #include <sys/param.h>
 
 #include "cache/cache.h"
-#include "core/ctx.h"
 #include "core/handle.h"
 
-/* How many idle regions, and parts of them, a miss verifies: stale ones hold freed memory. */
-enum { LOOKS = 4, LOOK_PARTS = 16, PLACES = 5 };
+enum { PLACES = 5 };
 
 /* Where a region that has the range may be found: its pages, the middle first, and those beyond. */
 static uint64_t place(int i, uint64_t addr, size_t size)
@@ -55,17 +53,17 @@ static struct gdri_entry *find_locked(struct gdri_cache *cache, uint64_t addr, s
 
 struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, size_t size)
 {
-	struct gdri_entry *e, *next, *found = NULL;
+	struct gdri_entry *e, *next;
 
 	gdri_cache_lock(cache);
 	/* All regions: a newer one, which may have ended, has taken pages from the table. */
-	for (e = TAILQ_FIRST(&cache->regions); e && !found; e = next) {
+	for (e = TAILQ_FIRST(&cache->regions); e; e = next) {
 		next = TAILQ_NEXT(e, link);
 		if (gdri_entry_covers(e, addr, size) && use_locked(cache, e, addr, size))
-			found = e;
+			break;
 	}
 	gdri_cache_unlock(cache);
-	return found;
+	return e;
 }
 
 /*
@@ -91,11 +89,6 @@ static uint64_t page_end(uint64_t addr)
 struct bytes {
 	uint64_t low, high;
 };
-
-static uint64_t touched_by(const struct bytes *b)
-{
-	return gdri_touched(b->low, b->high - b->low);
-}
 
 /*
  * Widens b over the regions that it replaces in a registration cache, and beyond them by as many
@@ -175,22 +168,21 @@ static void take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 /* Widens b, of the memory m, to what is to be pinned for it; see cache.h. */
 static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m, struct bytes *b)
 {
-	uint64_t limit = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
+	uint64_t known = gdri_cache_gpu(cache, m->device)->max_bytes ?: cache->options.max_bytes;
+	uint64_t limit = known ?: UINT64_MAX;
 	struct bytes wide = *b, all = *b;
 
 	if (!cache->keeps)
-		limit = MAX(GDRI_WHOLE_MAX, 2 * touched_by(b));
-	else if (!limit)
-		limit = UINT64_MAX;
+		limit = MAX(GDRI_WHOLE_MAX, 2 * gdri_touched(b->low, b->high));
 	take_whole(*m, &wide, &all);
-	if (m->kind == GDRI_MEMORY_HOST || touched_by(&wide) <= limit)
+	if (m->kind == GDRI_MEMORY_HOST || gdri_touched(wide.low, wide.high) <= limit)
 		*b = wide;
 	if (m->kind == GDRI_MEMORY_HOST) /* nothing is pinned there */
 		return;
 	wide = *b;
 	limit = cache->keeps ? limit / 2 : limit;
 	join_locked(cache, &all, limit, &wide);
-	if (touched_by(&wide) <= limit)
+	if (gdri_touched(wide.low, wide.high) <= limit)
 		*b = wide;
 }
 
@@ -303,7 +295,6 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	atomic_store_explicit(&e->start, r->pin.va, memory_order_relaxed);
 	atomic_store_explicit(&e->size, gdri_region_end(r) - r->pin.va, memory_order_relaxed);
 	gdri_cache_gpu(cache, r->pin.device)->bytes += gdri_entry_bytes(e);
-	gdri_cache_limit_locked(cache, r->pin.device);
 	(void)gdri_slot_publish(&e->slot);
 	TAILQ_INSERT_TAIL(&cache->regions, e, link);
 	cache->count++;
@@ -337,7 +328,7 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	e->cache = cache;
 	atomic_store(&e->size, 0);
 	atomic_store(&e->state, 1);
-	gdri_cache_sweep_locked(cache, LOOKS, LOOK_PARTS);
+	gdri_cache_sweep_locked(cache, false);
 	/* Anything, before the memory is looked at; one that is at work may have passed. */
 	atomic_store(&cache->pinning_hit, false);
 	say_pinning(cache, 0, UINT64_MAX);
@@ -358,22 +349,11 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	return rc;
 }
 
-/*
- * With the regions that a thread is still unpinning, is that GPU's limit reached? Then a miss waits
- * for that thread: other threads' evictions are faster than the one that unpins for all of them.
- */
-static bool is_full_locked(struct gdri_cache *cache, int device)
-{
-	const struct gdri_cache_gpu *gpu = gdri_cache_gpu(cache, device);
-
-	return gpu->bytes + atomic_load(&cache->leaving) > gpu->max_bytes ||
-	       cache->count >= cache->options.max_regions;
-}
-
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out)
 {
+	const struct gdri_cache_gpu *gpu;
 	int rc = gdri_check_range(addr, size);
-	bool beyond = false;
+	bool full = false;
 
 	/* The table cannot hold it. */
 	if (!rc && addr + size > GDRI_PAGES_LIMIT)
@@ -391,9 +371,12 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 		if (cache->keeps)
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, out);
-		beyond = !rc && is_full_locked(cache, (*out)->region.pin.device);
+		gpu = gdri_cache_gpu(cache, rc ? -1 : (*out)->region.pin.device);
+		full = !rc && (gpu->bytes + atomic_load(&cache->leaving) > gpu->max_bytes ||
+			       cache->count >= cache->options.max_regions);
 	}
-	if (beyond)
+	/* Other threads' evictions are faster than the one that unpins for all of them. */
+	if (full)
 		gdri_cache_unlock_and_wait(cache);
 	else
 		gdri_cache_unlock(cache);

@@ -8,16 +8,6 @@
 #include "base/error.h"
 
 #define NODE_SLOTS ((uint64_t)1 << GDRI_PAGES_NODE_BITS)
-#define ROOT_SLOTS ((uint64_t)1 << GDRI_PAGES_ROOT_BITS)
-
-int gdri_pages_init(struct gdri_pages *pages)
-{
-	/* Zero pages of the kernel's until they are used. */
-	pages->root = calloc(ROOT_SLOTS, sizeof(*pages->root));
-	if (!pages->root)
-		return gdri_fail(ENOMEM, "no memory for a table of pages");
-	return 0;
-}
 
 static gdri_pages_slot *node_of(uintptr_t v)
 {
@@ -117,7 +107,8 @@ void *gdri_pages_next(const struct gdri_pages *pages, uint64_t *start, uint64_t 
 	if (*start >= end)
 		return NULL;
 	last = (end + GPU_PAGE_OFFSET) >> GPU_PAGE_SHIFT;
-	item = next(pages->root, ROOT_SLOTS, GDRI_PAGES_ROOT_SHIFT, 0, &first, last, stop);
+	item = next(pages->root, GDRI_PAGES_ROOT_SLOTS, GDRI_PAGES_ROOT_SHIFT, 0, &first, last,
+		    stop);
 	if (!item)
 		return NULL;
 	*start = first << GPU_PAGE_SHIFT;

@@ -16,7 +16,7 @@
 /* 57-bit addresses: what x86-64 and arm64 can have at most. */
 enum {
 	GDRI_PAGES_NODE_BITS = 9,
-	GDRI_PAGES_ROOT_BITS = 57 - GPU_PAGE_SHIFT - 3 * GDRI_PAGES_NODE_BITS,
+	GDRI_PAGES_ROOT_SLOTS = 1 << (57 - GPU_PAGE_SHIFT - 3 * GDRI_PAGES_NODE_BITS),
 	GDRI_PAGES_ROOT_SHIFT = 3 * GDRI_PAGES_NODE_BITS
 };
 
@@ -26,11 +26,8 @@ enum {
 typedef _Atomic uintptr_t gdri_pages_slot;
 
 struct gdri_pages {
-	gdri_pages_slot *root; /* NULL until the first gdri_pages_init() */
+	gdri_pages_slot *root; /* GDRI_PAGES_ROOT_SLOTS, which begin as zeroes */
 };
-
-/* 0 or -ENOMEM. */
-int gdri_pages_init(struct gdri_pages *pages);
 
 /*
  * Enters an item for the pages [start, end), both multiples of the page size and at most

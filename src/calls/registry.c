@@ -176,7 +176,7 @@ int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcop
 		 ?: gdri_ctx_get(g, &ctx);
 	if (rc)
 		return gdri_out(rc);
-	rc = gdri_cache_create(ctx, true, &o, 0, &made);
+	rc = gdri_cache_create(ctx, true, &o, o.flags ? GDRI_REGION_NO_SYNC : 0, &made);
 	if (!rc)
 		*cache = (barcopy_cache_t)(uintptr_t)gdri_slot_name(&made->slot);
 	return gdri_out(gdri_ctx_put(ctx, rc));

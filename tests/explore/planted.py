@@ -48,11 +48,9 @@ FAULTS = {
     "mark-not-looked-at": ("joined", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
     "mark-behind-the-table": ("joined", [(ENTRY, """	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
 		atomic_store(&cache->pinning_hit, true);
-	for (; (e""", "	for (; (e"), (ENTRY, """		former = e;
-	}
+	for (; (e""", "	for (; (e"), (ENTRY, """		any |= e != former && doom(e, addr, end);
 	return any;
-""", """		former = e;
-	}
+""", """		any |= e != former && doom(e, addr, end);
 	if (addr < atomic_load(&cache->pinning_high) && end > atomic_load(&cache->pinning_low))
 		atomic_store(&cache->pinning_hit, true);
 	return any;

@@ -505,10 +505,10 @@ static void half_entered(void)
 {
 	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS;
 	uint64_t start = 7 * node - 2 * GPU_PAGE_SIZE, end = 7 * node + GPU_PAGE_SIZE;
-	static struct gdri_pages pages; /* never freed */
+	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	struct gdri_pages pages = { root };
 	uint64_t item[2], from = start, stop;
 
-	OK(gdri_pages_init(&pages));
 	/* The first node exists. */
 	OK(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]));
 	wrap_reset();
