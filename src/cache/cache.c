@@ -139,22 +139,18 @@ static void end_locked(struct gdri_cache *cache)
 	gdri_slots_free(cache->keeps ? &gdri_caches : &gdri_ranges, &cache->slot);
 }
 
-int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name)
+int gdri_cache_destroy(struct gdri_cache *cache)
 {
 	const struct gdri_entry *e;
-	bool ended, used = false;
 
 	gdri_cache_lock(cache);
-	ended = !gdri_slot_is(&cache->slot, name);
 	TAILQ_FOREACH(e, &cache->regions, link)
-		used |= gdri_entry_has_users(e);
-	if (!ended && !used) {
-		end_locked(cache);
-		return 0;
-	}
-	gdri_cache_unlock(cache);
-	return ended ? gdri_fail(EINVAL, "the cache has ended")
-		     : gdri_fail(EBUSY, "a region of the cache is in use");
+		if (gdri_entry_has_users(e)) {
+			gdri_cache_unlock(cache);
+			return gdri_fail(EBUSY, "a region of the cache is in use");
+		}
+	end_locked(cache);
+	return 0;
 }
 
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)

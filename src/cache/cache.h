@@ -137,8 +137,8 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 int gdri_cache_create(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
 		      uint32_t flags, struct gdri_cache **out);
 
-/* -EBUSY while a region is in use; -EINVAL: the cache of that name has ended. */
-int gdri_cache_destroy(struct gdri_cache *cache, uint64_t name);
+/* -EBUSY while a region is in use. */
+int gdri_cache_destroy(struct gdri_cache *cache);
 
 /* Ends the registration caches (keeps), or the caches of ranges, of a retired context. */
 void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);

@@ -188,7 +188,7 @@ int barcopy_cache_destroy(barcopy_cache_t c)
 	struct gdri_ctx *ctx;
 	int rc = enter(c, &cache, &ctx);
 
-	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_cache_destroy(cache, (uintptr_t)c)));
+	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_cache_destroy(cache)));
 }
 
 int barcopy_cache_get_stats(barcopy_cache_t c, barcopy_cache_stats_t *stats)

@@ -1127,32 +1127,6 @@ static void ended_in_a_hit(void)
 	ck_assert_uint_eq(cache_stats(trimmed).hits, 0);
 }
 
-static void *destroys(void *arg)
-{
-	int rc = barcopy_cache_destroy(trimmed);
-
-	ck_assert(!rc || rc == EINVAL);
-	atomic_fetch_add((atomic_int *)arg, !rc);
-	return NULL;
-}
-
-/* Two calls have found the cache and wait for its lock: one of them ends it. */
-static void destroyed_twice(void)
-{
-	struct gdri_cache *cache;
-	atomic_int ended = 0;
-
-	trimmed = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
-	cache = found(trimmed);
-	pthread_mutex_lock(&cache->lock);
-	unit_start(2, destroys, &ended, 0);
-	unit_wait_asleep();
-	ck_assert_int_eq(ended, 0);
-	pthread_mutex_unlock(&cache->lock);
-	unit_join();
-	ck_assert_int_eq(ended, 1);
-}
-
 static atomic_int ended_beside;
 
 static void *ends_or_trims(void *arg)
@@ -1506,7 +1480,6 @@ static const struct unit_test tests[] = {
 	{ "ranges of the next context", ranges_of_the_next_context, DMABUF },
 	{ "ended meanwhile", ended_meanwhile, DMABUF },
 	{ "ended in a hit", ended_in_a_hit, DMABUF },
-	{ "destroyed twice", destroyed_twice, DMABUF },
 	{ "unlisted under the lock", unlisted_under_the_lock, DMABUF },
 	{ "destroyed beside an unmap", destroyed_beside_an_unmap, DMABUF, .rows = 2 },
 	{ "room beside evictions", room_beside_evictions, "GDRSIM_BAR1_MIB=32", .rows = 3 },
