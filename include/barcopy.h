@@ -537,9 +537,9 @@ typedef struct barcopy_region {
  * those allocations where regions are smaller: each barcopy_cache_get() that has to pin checks some
  * idle regions and releases those whose memory was freed; barcopy_mem_alloc() does so with all of
  * them before it fails. Idle regions are also unpinned where a pin, map, range or allocation of
- * the same context finds BAR1 full. Only barcopy_cache_invalidate() before the free returns all
- * memory at once; barcopy_cache_trim() is for a program that does not know which memory is freed
- * but knows when memory is short.
+ * the same context finds BAR1 full; that call waits as barcopy_cache_get() does. Only
+ * barcopy_cache_invalidate() before the free returns all memory at once; barcopy_cache_trim() is for
+ * a program that does not know which memory is freed but knows when memory is short.
  * @param options  NULL: the defaults
  * @param cache    owned by the caller until barcopy_cache_destroy() or gdr_close()
  * @return 0; EINVAL (g, NULL, an option); ENOMEM; EACCES.

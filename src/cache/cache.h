@@ -30,7 +30,8 @@
  * cache->ending a drain unpins what is on the list. Who finds `ending` taken goes on, as its holder
  * looks at the list again after the unlock. Who needs the regions unpinned, or their space, waits.
  * Lock order: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. CUDA, the
- * driver and hooks of munmap() run under cache->lock in a miss, a trim and gdr_close().
+ * driver and hooks of munmap() run under cache->lock in a miss, a trim, gdr_close() and a
+ * barcopy_mem_alloc() that is short of memory.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
