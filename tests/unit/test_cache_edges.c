@@ -78,7 +78,7 @@ static void default_limit(void)
 	}
 }
 
-/* Half of the mappings that a process may have here. */
+/* Half of the mappings that a process may have. */
 static void default_regions(void)
 {
 	char dir[UNIT_DIR], path[UNIT_DIR + 8];
@@ -90,7 +90,11 @@ static void default_regions(void)
 	ck_assert(f && fputs("1000\n", f) >= 0 && !fclose(f));
 	wrap_reset();
 	wrap_instead("/proc/sys/vm/max_map_count", path);
-	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions, 500);
+	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions,
+			  500);
+	ck_assert(!unlink(path)); /* as without /proc: 65530, the kernel's default */
+	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions,
+			  32765);
 	wrap_reset();
 	unit_remove_dir(dir);
 }
