@@ -232,7 +232,7 @@ typedef enum barcopy_fence_use {
 
 /**
  * Executes the fence that the handle's type of mapping needs for that use. What a running kernel
- * sees, and when: gdr_copy_to_mapping().
+ * sees, and when: docs/guide.md, "Order".
  * @return 0; EINVAL (handle, not mapped, use); EACCES.
  */
 int barcopy_fence(gdr_mh_t handle, barcopy_fence_t use);

@@ -284,8 +284,9 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 
 /**
  * Sends `n` messages, at most 8, from the lanes to which take would give them; waits while the ring
- * of replies is full. Returns 1, or 0 if the ring is full and the CPU has aborted. The CPU gets
- * EBADMSG for a size that is not 1 to 48: to refuse it here would cost each batch 30 ns.
+ * of replies is full. `data` and `size` are per lane: the four lanes of a message have its size.
+ * Returns 1, or 0 if the ring is full and the CPU has aborted. The CPU gets EBADMSG for a size that
+ * is not 1 to 48: to refuse it here would cost each batch 30 ns.
  */
 BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsigned *data,
 				     unsigned size, unsigned flags)

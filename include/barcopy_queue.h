@@ -3,8 +3,8 @@
  * @file barcopy_queue.h
  * Messages between the CPU and kernels that are running. A queue: requests to one warp, replies
  * from it. A port: posts and calls to the CPU from any threads of any kernels of a GPU.
- * The kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice and
- * why it is correct.
+ * The kernel's side is barcopy_queue.cuh; docs/queue.md says when a queue is the right choice,
+ * docs/internals/queue-protocol.md why it is correct.
  *
  * A queue has two rings of 64-byte lines: requests in GPU memory, which the CPU writes through the
  * mapping and the warp polls there; replies in page-locked host memory, which the warp writes over
