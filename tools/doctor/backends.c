@@ -22,6 +22,8 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 	return true;
 }
 
+#define POLICY_FILE "/etc/barcopy/policy"
+
 /* Why rm does not serve the cudaMalloc memory of a GPU. */
 struct obstacle {
 	const char *means;
@@ -47,12 +49,12 @@ static enum gdrdrv gdrdrv_state(const struct machine *m, const struct unit *u)
 	return m->gdrdrv.loaded || (n && n->exists) ? GDRDRV_UNUSABLE : GDRDRV_ABSENT;
 }
 
-/* rm failed where it maps, which is what a GPU with confidential computing refuses. */
-static bool map_refused(const struct unit *u)
+/* Returns true if rm failed with this in its text. */
+static bool rm_said(const struct unit *u, const char *part)
 {
 	for (int i = 0; u->probe && i < u->probe->trials; i++)
 		if (!strcmp(u->probe->trial[i].backend, "rm") && u->probe->trial[i].error &&
-		    strstr(u->probe->trial[i].text, "RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED"))
+		    strstr(u->probe->trial[i].text, part))
 			return true;
 	return false;
 }
@@ -60,6 +62,7 @@ static bool map_refused(const struct unit *u)
 /* One machine has several; the first of the list has to be removed first. */
 enum {
 	WSL,
+	POLICY,
 	OLD_DRIVER,
 	NODES,
 	CONFIDENTIAL,
@@ -75,6 +78,7 @@ enum {
 static const struct obstacle obstacles[HINDRANCES] = {
 	[WSL] = { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
 		  NULL, false },
+	[POLICY] = { "this machine's policy turns rm off", "see " POLICY_FILE, load_gdrdrv, false },
 	[OLD_DRIVER] = { "a GPU driver older than 515 does not show what is behind an address",
 			 "install a newer GPU driver", load_gdrdrv, true },
 	[NODES] = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
@@ -109,23 +113,13 @@ static const struct obstacle obstacles[HINDRANCES] = {
 			  NULL, false },
 };
 
-static bool export_unseen(const struct unit *u)
-{
-	bool found = false;
-
-	for (int i = 0; i < u->probe->trials; i++)
-		found |= !strcmp(u->probe->trial[i].backend, "rm") &&
-			 (strstr(u->probe->trial[i].text, "export of a dma-buf was not seen") ||
-			  strstr(u->probe->trial[i].text, "no ioctl() that could be watched"));
-	return found;
-}
-
 static const struct obstacle *rm_obstacle(const struct machine *m, const struct unit *u)
 {
 	const char *name = u->probe->name;
 	bool export = u->probe->dmabuf;
 	const bool applies[HINDRANCES] = {
 		[WSL] = m->wsl,
+		[POLICY] = rm_said(u, POLICY_FILE),
 		[OLD_DRIVER] = m->driver.major && m->driver.major < RM_DRIVER,
 		[NODES] = !nodes_open(m, u),
 		[CONFIDENTIAL] = m->probe->confidential,
@@ -133,12 +127,14 @@ static const struct obstacle *rm_obstacle(const struct machine *m, const struct 
 		[PROPRIETARY] = !export && m->driver.flavour == FLAVOUR_PROPRIETARY,
 		[MIG] = strstr(name, " MIG "), /* "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
 		[EXPORT] = !export,
-		[UNSEEN] = export_unseen(u),
-		[MAP_REFUSED] = map_refused(u),
+		[UNSEEN] = rm_said(u, "export of a dma-buf was not seen") ||
+			   rm_said(u, "no ioctl() that could be watched"),
+		/* As a GPU with confidential computing does. */
+		[MAP_REFUSED] = rm_said(u, "RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED"),
 	};
 
 	for (int i = 0; i < HINDRANCES; i++)
-		if (applies[i] && (!m->probe->stand_in || i == UNSEEN))
+		if (applies[i] && (!m->probe->stand_in || i == UNSEEN || i == POLICY))
 			return &obstacles[i];
 	return NULL;
 }
