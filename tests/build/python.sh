@@ -35,7 +35,7 @@ ok "the same with the extension"
 # Every struct of _lib.py: its size and the offset of each member, as the C compiler has them.
 "$python" - >"$tmp/layout.c" <<'PY'
 import ctypes
-from barcopy import _lib
+from barcopy import _lib, cache, stats
 names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy_seg_t",
          "CopyOptions": "barcopy_copy_options_t", "Mem": "barcopy_mem_t", "BarInfo": "barcopy_bar_info_t",
          "CacheOptions": "barcopy_cache_options_t", "CacheRegion": "barcopy_region_t",
@@ -46,6 +46,8 @@ names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy
 mine = {n for n, t in vars(_lib).items()
         if n[0] != "_" and isinstance(t, type) and issubclass(t, ctypes.Structure) and t is not ctypes.Structure}
 assert mine == set(names), mine ^ set(names)
+for shown, raw in (cache.CacheStats._fields, _lib.CacheStats), (stats.Stats._fields[1:], _lib.RawStats):
+    assert set(shown) == {f[0] for f in raw._fields_} - {"struct_size", "flags"}, (shown, raw)
 print('#include <stddef.h>\n#include "barcopy_queue.h"\n')
 for name, c in names.items():
     struct = getattr(_lib, name)
