@@ -31,6 +31,7 @@ struct item {
 
 static struct {
 	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
+	bool dies; /* the context, with the last kernel: nobody calls end */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
@@ -211,7 +212,18 @@ static void end_stream(void)
 	join_views(&m.now[m.me], &stored);
 	for (int i = 0; i < DEVICE; i++)
 		join_views(&m.now[m.me], &m.now[i]);
-	gdri_port_end(&port);
+	if (!run.dies)
+		gdri_port_end(&port);
+}
+
+static bool context_works(void)
+{
+	for (unsigned int i = run.dies ? below(3000) : 0; i; i--)
+		yield();
+	if (!run.dies || !over())
+		return true;
+	end_stream();
+	return false;
 }
 
 static void note_handled(uint64_t i)
@@ -468,6 +480,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.with_abort = run.with_stop && below(2);
 	run.lose = run.with_abort && below(2);
 	run.hint = below(2);
+	run.dies = below(4) == 0;
 	run_agents();
 	if (!m.wrong && !(m.done[RECEIVER] && m.done[HELPER]))
 		m.wrong = "the CPU has not ended";
