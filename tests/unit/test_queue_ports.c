@@ -16,7 +16,7 @@ enum {
 
 #include "queue_memory.h"
 
-enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8 };
+enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8, OTHER = 4 };
 
 static struct gdri_port port;
 
@@ -181,7 +181,12 @@ static void kernels(void)
 	barcopy_poster_t p;
 	int who = m.me;
 
-	view.generation -= below(2) ? UINT64_C(1) << 32 : UINT64_C(1) << 56;
+	if (below(2)) {
+		view.generation -= UINT64_C(1) << 32;
+	} else { /* of a library with another layout */
+		view.generation -= UINT64_C(1) << 56;
+		view.control += OTHER * 8;
+	}
 	barcopy_port_open(&p, view);
 	if (barcopy_port_post(&p, none, 48, 0) ||
 	    barcopy_port_call(&p, none, 48, &reply, BARCOPY_PORT_NO_LIMIT, 0) ||
@@ -474,6 +479,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	};
 	m.freed[0] = &port.retired;
 	m.word[AT_STATE].value[0] = port.view.generation;
+	m.word[AT_STATE + OTHER].value[0] = port.view.generation - (UINT64_C(1) << 56);
 	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
 	m.word[CONTROL + BARCOPY_PORT_TICKET_AT / 8].value[0] = m.base;
 	run.with_stop = below(3) == 0;
