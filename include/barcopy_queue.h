@@ -139,9 +139,8 @@ int barcopy_queue_send(barcopy_queue_t queue, const void *message, size_t size, 
  * @param size        set to the bytes of the reply, also with EMSGSIZE; may be NULL
  * @param timeout_ns  as in barcopy_queue_send()
  * @return 0; ETIMEDOUT (no reply has come; if the stream was synchronised before, none is left);
- *         EPIPE (no reply has come, and the context has ended); EMSGSIZE (the reply is larger than
- *         capacity, and stays in the queue); EBADMSG (the kernel wrote a reply that has not 1 to 48
- *         bytes; it stays, too); EINVAL (queue, NULL); EACCES.
+ *         EPIPE (no reply, and the context has ended); EMSGSIZE (a reply larger than capacity) or
+ *         EBADMSG (not of 1 to 48 bytes): it stays in the queue; EINVAL (queue, NULL); EACCES.
  */
 int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity, size_t *size,
 			  uint64_t timeout_ns);
@@ -158,8 +157,8 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
 /**
  * Ends a queue at once. No other thread may be in a call on it, and no kernel that has its view may
  * run or be pending, as for cudaFree(): stop it, and synchronise its stream. gdr_close() aborts
- * queues and ports of its context and keeps their memory for as long as the process lives. It does
- * not wait for calls on them, and ends the mapping: no other thread may be in such a call then.
+ * queues and ports of its context and leaves their memory allocated. It does not wait for calls on
+ * them, and may end the mapping: no other thread may be in such a call then.
  * @return 0; EINVAL (queue); EACCES.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue);
@@ -171,8 +170,7 @@ typedef struct barcopy_port *barcopy_port_t;
 
 /** Flags of ports. */
 typedef enum barcopy_port_flags {
-	/** Of a create: barcopy_port_retire() retires posts. Without this flag each receive retires
-	 *  the posts that the receive before it gave. */
+	/** Of a create: barcopy_port_retire() retires posts, not the receive after theirs. */
 	BARCOPY_PORT_MANUAL = 1,
 	BARCOPY_PORT_ABORT = 2 /**< of a stop */
 } barcopy_port_flags_t;
@@ -204,7 +202,7 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 
 /**
  * Gets the parameter of any number of kernels, streams and graphs at once. After barcopy_port_end()
- * or barcopy_port_destroy(), and before the process's last gdr_close(), posts through it return 0.
+ * posts through it return 0; after barcopy_port_destroy() no kernel with it may run or be pending.
  * @return 0; EINVAL (port, NULL); EACCES.
  */
 int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
@@ -215,8 +213,8 @@ int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
  * after barcopy_queue_receive(). One thread at a time.
  * @param count       set to the number of posts received
  * @param timeout_ns  as in barcopy_queue_send()
- * @return 0; ETIMEDOUT; EPIPE (barcopy_port_end() was called and all posts are received, or the
- *         context has ended); EINVAL (port, NULL, n is 0); EACCES.
+ * @return 0; ETIMEDOUT; EPIPE (no post is left, and barcopy_port_end() was called or the context
+ *         has ended); EINVAL (port, NULL, n is 0); EACCES.
  */
 int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, uint32_t n,
 			 uint32_t *count, uint64_t timeout_ns);
@@ -254,16 +252,12 @@ int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
 /**
  * Says that no kernel posts any more: receive gives what is left, then EPIPE. Takes no lock and
  * makes no call of CUDA: a host function of the kernels' stream may call it (cudaLaunchHostFunc()).
- * CUDA calls no host function after an error: receive then sees, by asking CUDA every 100 ms, that
- * the context has ended. Any thread.
+ * CUDA calls no host function after an error: receive then ends by asking CUDA. Any thread.
  * @return 0; EINVAL (port); EACCES.
  */
 int barcopy_port_end(barcopy_port_t port);
 
-/**
- * Ends a port, as barcopy_queue_destroy() a queue.
- * @return 0; EINVAL (port); EACCES.
- */
+/** Ends a port: as barcopy_queue_destroy(). */
 int barcopy_port_destroy(barcopy_port_t port);
 
 #if defined(__GNUC__)

@@ -88,7 +88,7 @@ static void skip(struct gdri_port *p, uint64_t i)
 	pthread_mutex_unlock(&p->gate);
 }
 
-/* After a poll in vain: spins, yields or sleeps. Returns 0, or -errno if the wait ends. */
+/* After a poll in vain: spins, yields or sleeps. Returns -errno before the last poll; else 0. */
 static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 {
 	struct timespec pause = { 0 };
@@ -140,7 +140,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 	uint64_t first = atomic_load_explicit(&p->received, memory_order_relaxed), at = first;
 	uint64_t start = 0;
 	uint32_t k = 0;
-	int head, rc;
+	int head, rc = 0;
 
 	*count = 0;
 	if (!p->manual) {
@@ -149,8 +149,8 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 			show(p);
 	}
 	for (;;) {
-		/* Before the ring: then what is not there now never comes. */
-		bool ended = atomic_load_explicit(&p->ended, memory_order_acquire);
+		/* Before the ring: what is not there then never comes, or not in time. */
+		bool last = rc || atomic_load_explicit(&p->ended, memory_order_acquire);
 
 		while (k < n && (head = read_line(p, at, &messages[k])) >= 0) {
 			uint32_t call = messages[k].call;
@@ -182,8 +182,10 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 			p->retired = at;
 			show(p); /* who waits for these may post nothing more before */
 		}
-		rc = ended ? -EPIPE : rest(p, &start, timeout_ns);
-		if (__builtin_expect(rc, 0))
+		if (__builtin_expect(last, 0))
+			return gave_up(p, rc ?: -EPIPE);
+		rc = rest(p, &start, timeout_ns);
+		if (rc == -ETIMEDOUT && !timeout_ns) /* no wait, and no other look */
 			return gave_up(p, rc);
 	}
 	p->idle = 0;

@@ -131,6 +131,14 @@ FAULTS = {
 	LIST_REMOVE(q, link);
 	pthread_mutex_unlock(&q->ctx->lock);
 """, "	LIST_REMOVE(q, link);\n")]),
+    "port-listed-without-lock": ("port", [("src/queue/port.c", """	pthread_mutex_lock(&ctx->lock);
+	LIST_INSERT_HEAD(&ctx->ports, p, link);
+	pthread_mutex_unlock(&ctx->lock);
+""", "	LIST_INSERT_HEAD(&ctx->ports, p, link);\n")]),
+    "port-off-list-without-lock": ("port", [("src/queue/port.c", """	pthread_mutex_lock(&p->ctx->lock);
+	LIST_REMOVE(p, link);
+	pthread_mutex_unlock(&p->ctx->lock);
+""", "	LIST_REMOVE(p, link);\n")]),
     "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
 			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
 			    memory_order_relaxed))

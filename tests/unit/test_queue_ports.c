@@ -16,7 +16,7 @@ enum {
 
 #include "queue_memory.h"
 
-enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8 };
+enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8, OTHER = 4 };
 
 static struct gdri_port port;
 
@@ -31,6 +31,7 @@ struct item {
 
 static struct {
 	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
+	bool dies; /* the context, with the last kernel: nobody calls end */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
@@ -180,7 +181,12 @@ static void kernels(void)
 	barcopy_poster_t p;
 	int who = m.me;
 
-	view.generation -= below(2) ? UINT64_C(1) << 32 : UINT64_C(1) << 56;
+	if (below(2)) {
+		view.generation -= UINT64_C(1) << 32;
+	} else { /* of a library with another layout */
+		view.generation -= UINT64_C(1) << 56;
+		view.control += OTHER * 8;
+	}
 	barcopy_port_open(&p, view);
 	if (barcopy_port_post(&p, none, 48, 0) ||
 	    barcopy_port_call(&p, none, 48, &reply, BARCOPY_PORT_NO_LIMIT, 0) ||
@@ -211,7 +217,18 @@ static void end_stream(void)
 	join_views(&m.now[m.me], &stored);
 	for (int i = 0; i < DEVICE; i++)
 		join_views(&m.now[m.me], &m.now[i]);
-	gdri_port_end(&port);
+	if (!run.dies)
+		gdri_port_end(&port);
+}
+
+static bool context_works(void)
+{
+	for (unsigned int i = run.dies ? below(3000) : 0; i; i--)
+		yield();
+	if (!run.dies || !over())
+		return true;
+	end_stream();
+	return false;
 }
 
 static void note_handled(uint64_t i)
@@ -462,12 +479,14 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	};
 	m.freed[0] = &port.retired;
 	m.word[AT_STATE].value[0] = port.view.generation;
+	m.word[AT_STATE + OTHER].value[0] = port.view.generation - (UINT64_C(1) << 56);
 	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
 	m.word[CONTROL + BARCOPY_PORT_TICKET_AT / 8].value[0] = m.base;
 	run.with_stop = below(3) == 0;
 	run.with_abort = run.with_stop && below(2);
 	run.lose = run.with_abort && below(2);
 	run.hint = below(2);
+	run.dies = below(4) == 0;
 	run_agents();
 	if (!m.wrong && !(m.done[RECEIVER] && m.done[HELPER]))
 		m.wrong = "the CPU has not ended";
