@@ -151,7 +151,7 @@ static void hit_again(const struct view *v, struct cache *c)
 /* After an invalidation of one of its bytes nobody finds the region; its user keeps it. */
 static void missed_then(const struct view *v, struct cache *c)
 {
-	uint64_t misses = stats(c).misses, invalidations = stats(c).invalidations;
+	uint64_t misses = stats(c).misses, invalidations = stats(c).invalidations, more;
 	barcopy_region_t r;
 	int rc;
 
@@ -159,9 +159,10 @@ static void missed_then(const struct view *v, struct cache *c)
 				    1));
 	rc = barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r);
 	MUST(!rc || (rc == ENOMEM && w.machine->small), "errno %d", rc);
-	MUST(stats(c).misses == misses + 1, "an invalidated region is hit");
+	more = stats(c).misses - misses;
+	MUST(more == 1 || (more && w.machine->small), "an invalidated region is hit");
 	MUST(stats(c).invalidations > invalidations, "it is not counted");
-	c->gets++;
+	c->gets += more;
 	if (!rc)
 		OK(barcopy_cache_put(c->name, &r));
 }

@@ -85,7 +85,8 @@ static void closed(int ctx, bool fault)
 		if (!view->kind || view->ctx != ctx)
 			continue;
 		copies_refused(view->h, view->cpu, EINVAL);
-		view->mem->freed |= is_owner(view);
+		if (is_owner(view))
+			owner_ended(view->mem);
 		view_ended(view);
 	}
 }

@@ -32,6 +32,7 @@ struct mem {
 	unsigned int refs; /* the program's, and each view's */
 	bool freed; /* by the program: pages that are pinned stay as they are */
 	bool owned; /* of barcopy_mem_alloc() */
+	bool dim; /* a pin or a range that may be shared met a fault: without SYNC_MEMOPS */
 	gdr_mapping_type_t type; /* of its mappings */
 };
 
@@ -155,6 +156,7 @@ void step_share(void);
 void step_end(void);
 void view_end(struct view *v); /* by the call that ends it, without a fault */
 bool is_owner(const struct view *v); /* of memory that ends with it */
+void owner_ended(struct mem *m);
 void step_refused(void);
 
 /* ---- caches.c ---------------------------------------------------------------------------------- */

@@ -124,13 +124,17 @@ void view_check(struct view *v)
 	v->pages = info.mapped_size;
 }
 
-/* After a call that met no fault: whether SYNC_MEMOPS was set, or left alone. */
+/* Whether SYNC_MEMOPS was set, or left alone: for certain if no fault was met. */
 static void check_sync(const struct view *v, bool before, bool asked)
 {
-	if (fault_met() || v->mem->kind != PLAIN)
+	bool says = attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS);
+
+	if (v->mem->kind != PLAIN)
 		return;
-	MUST(in_force(v) == (before || asked), "SYNC_MEMOPS is %d", in_force(v));
-	MUST(attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS) == asked, "the handle's SYNC_MEMOPS");
+	v->mem->dim |= v->dim;
+	MUST(in_force(v) || !says, "SYNC_MEMOPS is said to be set");
+	MUST(v->mem->dim || in_force(v) == (before || asked), "SYNC_MEMOPS is %d", in_force(v));
+	MUST(v->mem->dim || says == asked, "the handle's SYNC_MEMOPS");
 }
 
 void step_pin(void)
@@ -376,6 +380,13 @@ bool is_owner(const struct view *v)
 	return v->kind == OWN && v->mem->owned && v->own.device_ptr == v->mem->at;
 }
 
+void owner_ended(struct mem *m)
+{
+	m->freed = true;
+	for (int i = 0; fault_met() && i < VIEWS; i++) /* it may not have been freed */
+		w.view[i].dim |= w.view[i].mem == m;
+}
+
 static bool may_end(const struct view *v)
 {
 	return !(v->kind == OWN && v->mem->kind == HOST && v->mem->refs > 1);
@@ -398,7 +409,8 @@ static void end_with(struct view *v, bool fault)
 	(void)worked(name, rc, v->lame && rc == EIO ? EIO : 0);
 	if (v->kind == CACHED && !rc)
 		MUST(!v->region.cpu_ptr && !v->region.handle.h && !v->region.entry, "a put zeroes");
-	v->mem->freed |= owner;
+	if (owner)
+		owner_ended(v->mem);
 	if (v->kind != CACHED)
 		copies_refused(v->h, v->cpu, EINVAL);
 	view_ended(v);
