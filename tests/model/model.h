@@ -58,7 +58,7 @@ struct view {
 	int cache;
 	barcopy_region_t region; /* CACHED */
 	barcopy_mem_t own; /* OWN */
-	bool shareable, cached_memory; /* OWN */
+	bool shareable; /* OWN */
 };
 
 struct cache {
@@ -77,7 +77,6 @@ struct machine {
 	bool revokes; /* the free of its memory ends a pin */
 	bool host; /* memory of cudaHostAlloc can be mapped */
 	bool small; /* space may run out */
-	bool counts_bar; /* the use of BAR1 is that of the maps */
 	int devices;
 };
 
@@ -96,7 +95,7 @@ struct world {
 	bool counted; /* GDRCOPY_STATS */
 	CUcontext primary[2]; /* of each GPU; the first is current */
 	unsigned long long random; /* of the step */
-	unsigned int step, faults, refused;
+	unsigned int step;
 	bool traced;
 };
 extern struct world w;
@@ -134,8 +133,6 @@ void gpu_write(struct mem *m, size_t off, size_t n);
 void gpu_check(const struct mem *m, size_t off, size_t n);
 void gpu_check_some(const struct mem *m); /* a part of it, at most 64 KiB */
 void read_all(struct mem *m); /* what was never written: whatever it holds */
-void step_alloc(void);
-void step_free(void);
 void free_all(void);
 
 /* ---- views.c: pins, maps, ranges, and the library's own memory --------------------------------- */
@@ -147,42 +144,34 @@ struct view *new_view(int *wanted);
 void view_made(struct view *v, enum view_kind kind);
 void view_ended(struct view *v);
 void view_check(struct view *v); /* what the handle says about itself */
-void step_pin(void);
-void step_map(void);
-void step_unmap(void);
-void step_range(void);
-void step_own(void);
-void step_share(void);
-void step_end(void);
 void view_end(struct view *v); /* by the call that ends it, without a fault */
 bool is_owner(const struct view *v); /* of memory that ends with it */
 void owner_ended(struct mem *m);
-void step_refused(void);
 
 /* ---- caches.c ---------------------------------------------------------------------------------- */
 
-void step_cache(void);
-void step_get(void);
 void caches_forget(const struct mem *m); /* before a free */
 void caches_closed(int ctx);
 void caches_check(void);
 void caches_add(int ctx, barcopy_stats_t *s, uint64_t *regions); /* what its caches count */
 
-/* ---- copies.c ---------------------------------------------------------------------------------- */
-
-void step_copy(void);
-void step_words(void);
-void step_vector(void);
-void step_vectors(void);
-void step_options(void);
-
 /* ---- contexts.c: contexts, forks, events, statistics ------------------------------------------- */
 
-void step_open(void);
-void step_close(void);
-void step_fork(void);
-void step_events(void);
 void stats_check(void);
 void everything_ends(void); /* and nothing is left */
+
+/* ---- the steps, and how often each is made ------------------------------------------------------ */
+
+/* clang-format off */
+#define STEPS(X) \
+	X(alloc, 10) X(free, 8) /* memory.c */ \
+	X(pin, 8) X(map, 8) X(unmap, 4) X(range, 8) X(own, 4) X(share, 3) X(end, 16) X(refused, 3) \
+	X(cache, 6) X(get, 12) /* caches.c; before: views.c */ \
+	X(copy, 16) X(words, 8) X(vector, 6) X(vectors, 3) X(options, 3) /* copies.c */ \
+	X(open, 2) X(close, 1) X(fork, 1) X(events, 3) /* contexts.c */
+/* clang-format on */
+#define X(name, weight) void step_##name(void);
+STEPS(X)
+#undef X
 
 #endif

@@ -23,12 +23,9 @@ static const struct {
 	void (*step)(void);
 	unsigned int weight;
 } steps[] = {
-	{ step_alloc, 10 },  { step_free, 8 },	  { step_pin, 8 },    { step_map, 8 },
-	{ step_unmap, 4 },   { step_range, 8 },	  { step_own, 4 },    { step_share, 3 },
-	{ step_end, 16 },    { step_refused, 3 }, { step_cache, 6 },  { step_get, 12 },
-	{ step_copy, 16 },   { step_words, 8 },	  { step_vector, 6 }, { step_vectors, 3 },
-	{ step_options, 3 }, { step_open, 2 },	  { step_close, 1 },  { step_fork, 1 },
-	{ step_events, 3 },
+#define X(name, weight) { step_##name, weight },
+	STEPS(X)
+#undef X
 };
 
 enum { MOST_STEPS = 1 << 20, MOST_RUNS = 100 };
