@@ -17,8 +17,8 @@ static unsigned int uses(const struct cache *c)
 {
 	unsigned int n = 0;
 
-	for (int i = 0; i < VIEWS; i++)
-		n += w.view[i].kind == CACHED && &w.cache[w.view[i].cache] == c;
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		n += v->kind == CACHED && &w.cache[v->cache] == c;
 	return n;
 }
 
@@ -220,10 +220,8 @@ void step_get(void)
 /* With its context a cache has ended; what was got of it is given back all the same. */
 void caches_closed(int ctx)
 {
-	for (int i = 0; i < VIEWS; i++) {
-		struct view *v = &w.view[i];
-
-		if (v->kind != CACHED || v->ctx != ctx)
+	for (struct view *v = NULL; (v = next_view(v, ctx));) {
+		if (v->kind != CACHED)
 			continue;
 		FAILS(EINVAL, barcopy_cache_put(w.cache[v->cache].name, &v->region));
 		MUST(!v->region.cpu_ptr && !v->region.entry, "a put after the close zeroes");

@@ -138,6 +138,8 @@ void free_all(void);
 /* ---- views.c: pins, maps, ranges, and the library's own memory --------------------------------- */
 
 struct view *any_view(enum view_kind kind); /* NULL: there is none */
+/* The next one that exists in a context (-1: any); v NULL: the first. NULL: none. */
+struct view *next_view(const struct view *v, int ctx);
 gdr_t of(const struct view *v); /* its context */
 /* A free view of some range of some memory, in an open context; NULL. *wanted: an errno or 0. */
 struct view *new_view(int *wanted);

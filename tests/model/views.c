@@ -21,6 +21,14 @@ struct view *any_view(enum view_kind kind)
 	return NULL;
 }
 
+struct view *next_view(const struct view *v, int ctx)
+{
+	for (size_t i = v ? (size_t)(v - w.view) + 1 : 0; i < VIEWS; i++)
+		if (w.view[i].kind && (ctx < 0 || w.view[i].ctx == ctx))
+			return &w.view[i];
+	return NULL;
+}
+
 gdr_t of(const struct view *v)
 {
 	return w.g[v->ctx];
@@ -383,8 +391,8 @@ bool is_owner(const struct view *v)
 void owner_ended(struct mem *m)
 {
 	m->freed = true;
-	for (int i = 0; fault_met() && i < VIEWS; i++) /* it may not have been freed */
-		w.view[i].dim |= w.view[i].mem == m;
+	for (struct view *v = NULL; (v = next_view(v, -1));) /* it may not have been freed */
+		v->dim |= fault_met() && v->mem == m;
 }
 
 static bool may_end(const struct view *v)
