@@ -195,7 +195,6 @@ void step_get(void)
 		return;
 	}
 	c->dim |= fault_met();
-	v->dim = c->dim;
 	/* A get that is short of space is made again, and counted again. */
 	if (!fault_met() && !w.machine->small)
 		MUST(s.hits + s.misses == counted + 1, "%lu gets are counted",
@@ -203,6 +202,7 @@ void step_get(void)
 	v->h = v->region.handle;
 	v->cpu = v->region.cpu_ptr;
 	view_made(v, CACHED);
+	v->dim = c->dim;
 	MUST(v->region.device_ptr == v->addr && v->region.size == v->size, "another range");
 	if (v->mem->kind != HOST) {
 		v->engine_min[0] = c->o.engine_read_min;

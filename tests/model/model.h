@@ -126,12 +126,12 @@ bool fault_met(void); /* in the call that worked() was last asked about */
 /* ---- memory.c: allocations, and the GPU's side of their bytes --------------------------------- */
 
 void fill(uint8_t *p, size_t n);
-void mem_get(struct mem *m);
 void mem_put(struct mem *m);
 struct mem *any_mem(void); /* of the program; NULL */
 void gpu_write(struct mem *m, size_t off, size_t n);
 void gpu_check(const struct mem *m, size_t off, size_t n);
 void gpu_check_some(const struct mem *m); /* a part of it, at most 64 KiB */
+gdr_mapping_type_t device_type(void); /* of the mappings of GPU memory */
 void read_all(struct mem *m); /* what was never written: whatever it holds */
 void free_all(void);
 
@@ -143,7 +143,7 @@ struct view *next_view(const struct view *v, int ctx);
 gdr_t of(const struct view *v); /* its context */
 /* A free view of some range of some memory, in an open context; NULL. *wanted: an errno or 0. */
 struct view *new_view(int *wanted);
-void view_made(struct view *v, enum view_kind kind);
+void view_made(struct view *v, enum view_kind kind); /* by the last call of worked() */
 void view_ended(struct view *v);
 void view_check(struct view *v); /* what the handle says about itself */
 void view_end(struct view *v); /* by the call that ends it, without a fault */

@@ -68,7 +68,8 @@ static bool made(const char *call, struct view *v, int rc, int wanted)
 void view_made(struct view *v, enum view_kind kind)
 {
 	v->kind = kind;
-	mem_get(v->mem);
+	v->dim = fault_met();
+	v->mem->refs++;
 }
 
 void view_ended(struct view *v)
@@ -164,7 +165,6 @@ void step_pin(void)
 	if (!made("gdr_pin_buffer_v2", v, rc, wanted))
 		return;
 	view_made(v, PIN);
-	v->dim = fault_met();
 	check_sync(v, before, true);
 	view_check(v);
 }
@@ -264,7 +264,6 @@ void step_range(void)
 	if (!made("barcopy_map_range", v, rc, wanted))
 		return;
 	view_made(v, RANGE);
-	v->dim = fault_met();
 	v->cpu = v->map;
 	if (v->flags & BARCOPY_MAP_RANGE_READ_ONLY)
 		MUST(unit_touch(v->cpu, true) == SIGSEGV, "a store to a read-only range");
@@ -277,6 +276,15 @@ void step_range(void)
 	OK(barcopy_map_range(of(v), v->addr, v->size, v->flags, &cpu, &h));
 	MUST(cpu == v->cpu && h.h != v->h.h && stats_of(of(v)).pins == pins, "it is not shared");
 	OK(barcopy_unmap_range(of(v), h));
+}
+
+static void own_made(struct view *v)
+{
+	v->size = v->mem->size;
+	v->addr = v->own.device_ptr;
+	v->h = v->own.handle;
+	v->cpu = v->own.cpu_ptr;
+	view_made(v, OWN);
 }
 
 void step_own(void)
@@ -312,15 +320,10 @@ void step_own(void)
 			   .device = device,
 			   .size = v->own.size,
 			   .at = host ? (uintptr_t)v->own.cpu_ptr : v->own.device_ptr,
-			   .type = host && flags		    ? GDR_MAPPING_TYPE_CACHING
-				   : standin_device_bar1() && !host ? GDR_MAPPING_TYPE_DEVICE
-								    : GDR_MAPPING_TYPE_WC };
-	v->size = m->size;
-	v->addr = v->own.device_ptr;
-	v->h = v->own.handle;
-	v->cpu = v->own.cpu_ptr;
-	view_made(v, OWN);
-	v->dim = fault_met();
+			   .type = !host   ? device_type()
+				   : flags ? GDR_MAPPING_TYPE_CACHING
+					   : GDR_MAPPING_TYPE_WC };
+	own_made(v);
 	read_all(m);
 	view_check(v);
 }
@@ -335,9 +338,9 @@ void step_share(void)
 
 	if (!v || !to || !w.g[ctx] || v->mem->freed || !v->own.device_ptr)
 		return;
-	wanted = v->shareable ? 0 : ENOTSUP;
-	if (!v->mem->owned || (v->mem->kind == CHUNKED) != v->shareable)
+	if ((v->mem->kind == CHUNKED) != v->shareable)
 		return;
+	wanted = v->shareable ? 0 : ENOTSUP;
 	fault_maybe();
 	rc = barcopy_mem_export(of(v), &v->own, &fd);
 	say("export view %td", v - w.view);
@@ -355,13 +358,8 @@ void step_share(void)
 	fault_maybe();
 	rc = barcopy_mem_import(w.g[ctx], v->mem->device, fd, size, flags, &to->own);
 	say("import it in context %d, flags %u", ctx, flags);
-	if (made("barcopy_mem_import", to, rc, flags || !size ? EINVAL : 0)) {
-		to->size = v->mem->size;
-		to->addr = to->own.device_ptr;
-		to->h = to->own.handle;
-		to->cpu = to->own.cpu_ptr;
-		view_made(to, OWN);
-	}
+	if (made("barcopy_mem_import", to, rc, flags || !size ? EINVAL : 0))
+		own_made(to);
 	close(fd);
 }
 
