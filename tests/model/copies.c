@@ -370,8 +370,7 @@ void step_options(void)
 	rc = barcopy_set_copy_options(v->h, none ? NULL : &o);
 	say("options of view %td: reads from %zu, writes from %zu", v - w.view, o.engine_read_min,
 	    o.engine_write_min);
-	/* Of a range's region another allocation may have been freed; a dim one knows of none. */
-	if ((v->dim && (!rc || rc == EINVAL)) || (v->kind == RANGE && rc == EINVAL && !wanted))
+	if (v->dim && (!rc || rc == EINVAL)) /* it may know of no allocation */
 		wanted = rc;
 	if (!worked("barcopy_set_copy_options", rc, wanted))
 		return;
