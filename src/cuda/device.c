@@ -65,6 +65,12 @@ int gdri_cuda_is_coherent(int device, bool *coherent)
 	return ask_device(device, COHERENT, coherent);
 }
 
+int gdri_cuda_can_share(int device, bool *can)
+{
+	return ask_device(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+			  can);
+}
+
 bool gdri_cuda_any_coherent(void)
 {
 	bool has = false;
