@@ -8,7 +8,6 @@
 #include "attack/life.h"
 #include "common/rm.h"
 #include "common/wrap.h"
-#include "model/left.h"
 #include "model/model.h"
 #include "sim/node/gdrsim_node.h"
 

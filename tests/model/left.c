@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* See left.h. */
-#include "model/left.h"
-
+/* What the library leaves in the machine: nothing, once everything has ended. */
 #include "cache/cache.h"
 #include "common/resources.h"
 #include "common/rm.h"

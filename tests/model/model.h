@@ -123,6 +123,13 @@ void fault_maybe(void); /* arms one, now and then */
 bool worked(const char *call, int rc, int wanted);
 bool fault_met(void); /* in the call that worked() was last asked about */
 
+/* ---- left.c: what is left in the machine ------------------------------------------------------- */
+
+/* The call of that name has failed: if it releases something, that is left from now on. */
+void left_behind(const char *failed);
+void left_check_slots(unsigned int handles); /* as many as views and regions in use need */
+void left_check(void); /* everything has ended: only that is left */
+
 /* ---- memory.c: allocations, and the GPU's side of their bytes --------------------------------- */
 
 void fill(uint8_t *p, size_t n);
