@@ -40,7 +40,7 @@ CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_fi
 	test_library test_stats) tools/test_copy_tools tools/test_doctor \
 	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
-CI_SCRIPTS := explore/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
+CI_SCRIPTS := explore/fresh model/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run
 
 # Of the steps in $(1) those that TESTS asks for; all, where a pattern has a wildcard, which tests/job knows.
@@ -156,6 +156,8 @@ $(PYTHON_SCRIPTS:%=%.script) build/test_fences.script: job_needs := -n python3
 alone = @unset MAKEFLAGS MFLAGS MAKELEVEL;
 %.script: native.build
 	$(alone) tests/job -l 3600 $(job_needs) $(RESULTS) $* bash tests/$*.sh $(out) $(out)/sim
+# It builds there too, if TESTS leaves out the program.
+model/fresh.script: asan.build
 coverage.script:
 	$(alone) $(JOB_LONG) coverage tests/coverage.sh $(out)/coverage
 # An hour and a quarter on two cores.

@@ -173,7 +173,8 @@ static int set_copy_options_locked(struct gdri_handle *handle,
 				   const barcopy_copy_options_t *options)
 {
 	struct gdri_offload *offload, *former = handle->offload;
-	int rc = gdri_offload_new(handle->region, &handle->pin, options, &offload);
+	int rc = gdri_offload_new(handle->region, &handle->pin, handle->low, handle->high, options,
+				  &offload);
 
 	if (rc)
 		return rc;

@@ -21,7 +21,7 @@ struct block {
  */
 static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_allocation_kind *kind)
 {
-	bool integrated;
+	bool integrated, can_share = true;
 	int rc = gdri_cuda_is_integrated(device, &integrated);
 
 	if (rc)
@@ -34,9 +34,14 @@ static int choose(struct gdri_ctx *ctx, int device, uint32_t flags, enum gdri_al
 				 "GPU %d has its own memory, whose mapping is not cached: "
 				 "BARCOPY_MEM_CACHED is for integrated GPUs",
 				 device);
+	if (flags & BARCOPY_MEM_SHAREABLE)
+		rc = gdri_cuda_can_share(device, &can_share);
+	if (!rc && !can_share)
+		rc = gdri_fail(ENOTSUP, "CUDA exports no memory of GPU %d as a file descriptor",
+			       device);
 	*kind = integrated ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_VMM;
-	if (integrated || flags & BARCOPY_MEM_SHAREABLE)
-		return 0;
+	if (rc || integrated || flags & BARCOPY_MEM_SHAREABLE)
+		return rc;
 	for (size_t i = 0; i < ctx->backends.count; i++)
 		if (ctx->backends.of[i]->caps & GDRI_CAP_DEVICE_MEMORY)
 			*kind = GDRI_ALLOCATION_PLAIN;

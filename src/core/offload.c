@@ -95,22 +95,24 @@ const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *a)
 	return &a->plan;
 }
 
-static int engine_new(const struct gdri_region *region, const struct gdri_pin *pin,
-		      struct gdri_offload *a)
+static int engine_new(struct gdri_offload *a, uint64_t low, uint64_t high)
 {
+	const struct gdri_pin *pin = a->pin;
+
 	/* At the offsets of an imported dma-buf CUDA has something else. */
 	if (!pin->va)
 		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
 					  "copy engine needs");
 	if (pin->backend->id == BARCOPY_BACKEND_HOST)
 		return gdri_fail(ENOTSUP, "the copy engine serves device memory only");
-	if (!gdri_region_is_intact(region))
+	if (gdri_region_verify(a->region, NULL, low, high - low) == GDRI_STALE)
 		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
 	return gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine, &a->end);
 }
 
-int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
-		     const barcopy_copy_options_t *options, struct gdri_offload **out)
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin, uint64_t low,
+		     uint64_t high, const barcopy_copy_options_t *options,
+		     struct gdri_offload **out)
 {
 	/* The GPU does not heed this process's page protection. */
 	size_t write_min = pin->read_only ? 0 : options->engine_write_min;
@@ -126,7 +128,7 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	*a = (struct gdri_offload){ .asked = { options->engine_read_min, write_min },
 				    .region = region,
 				    .pin = pin };
-	rc = engine_new(region, pin, a);
+	rc = engine_new(a, low, high);
 	if (rc)
 		free(a);
 	else

@@ -8,9 +8,13 @@
 
 struct gdri_offload;
 
-/* 0 or -errno; *offload: NULL where nothing is asked for. Region and pin outlive the offload. */
-int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin,
-		     const barcopy_copy_options_t *options, struct gdri_offload **offload);
+/*
+ * For the handle of [low, high). 0 or -errno; *offload: NULL where nothing is asked for. Region and
+ * pin outlive the offload.
+ */
+int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pin, uint64_t low,
+		     uint64_t high, const barcopy_copy_options_t *options,
+		     struct gdri_offload **offload);
 
 /* No copy may be under way on its plan. NULL is nothing. */
 void gdri_offload_free(struct gdri_offload *offload);

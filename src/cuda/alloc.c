@@ -9,19 +9,24 @@
 #include "base/process.h"
 
 /* Exportable, and reachable by peers, if the device can do that. */
-static CUmemAllocationProp vmm_properties(CUdevice dev)
+static int vmm_properties(CUdevice dev, CUmemAllocationProp *prop)
 {
-	CUmemAllocationProp prop = {
+	bool exportable, capable;
+	int rc = gdri_cuda_device_has(
+		dev, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &exportable);
+
+	if (!rc)
+		rc = gdri_cuda_device_has(
+			dev, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &capable);
+	if (rc)
+		return rc;
+	*prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = { CU_MEM_LOCATION_TYPE_DEVICE, dev },
+		.requestedHandleTypes = exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
+		.allocFlags.gpuDirectRDMACapable = capable,
 	};
-
-	if (gdri_cuda_device_has(dev,
-				 CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
-		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (gdri_cuda_device_has(dev, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
-		prop.allocFlags.gpuDirectRDMACapable = 1;
-	return prop;
+	return 0;
 }
 
 static int place_vmm(CUmemGenericAllocationHandle handle, CUdevice dev, size_t size, size_t grain,
@@ -46,12 +51,14 @@ static int place_vmm(CUmemGenericAllocationHandle handle, CUdevice dev, size_t s
 
 static int alloc_vmm(struct gdri_allocation *a, CUdevice dev, int fd, CUdeviceptr *ptr)
 {
-	CUmemAllocationProp prop = vmm_properties(dev);
 	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp prop;
 	size_t grain, size = a->size;
-	int rc = GDRI_CU(cuMemGetAllocationGranularity, &grain, &prop,
-			 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	int rc = vmm_properties(dev, &prop);
 
+	if (!rc)
+		rc = GDRI_CU(cuMemGetAllocationGranularity, &grain, &prop,
+			     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	if (rc)
 		return rc;
 	if (__builtin_add_overflow(size, grain - 1, &a->size))

@@ -97,6 +97,7 @@ int gdri_cuda_can_export(void);
 /* These initialise CUDA. Integrated: no memory of its own. Coherent: the CPU caches its memory. */
 int gdri_cuda_is_integrated(int device, bool *integrated);
 int gdri_cuda_is_coherent(int device, bool *coherent);
+int gdri_cuda_can_share(int device, bool *can); /* VMM memory, by a descriptor */
 bool gdri_cuda_any_coherent(void); /* false where CUDA cannot be initialised */
 int gdri_cuda_total_memory(int device, uint64_t *bytes);
 

@@ -37,11 +37,14 @@ int gdri_cuda_find_device(int ordinal, CUdevice *dev)
 	return rc ? rc : GDRI_CU(cuDeviceGet, dev, ordinal);
 }
 
-bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute)
+int gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute, bool *has)
 {
 	int value = 0;
+	CUresult r = gdri_cu.cuDeviceGetAttribute(&value, attribute, dev);
 
-	return !gdri_cu.cuDeviceGetAttribute(&value, attribute, dev) && value;
+	*has = value;
+	/* This driver does not know the attribute. */
+	return r == CUDA_ERROR_INVALID_VALUE ? 0 : gdri_cuda_result(r, "cuDeviceGetAttribute");
 }
 
 static int ask_device(int ordinal, CUdevice_attribute attribute, bool *has)
@@ -49,9 +52,7 @@ static int ask_device(int ordinal, CUdevice_attribute attribute, bool *has)
 	CUdevice dev;
 	int rc = gdri_cuda_find_device(ordinal, &dev);
 
-	if (!rc)
-		*has = gdri_cuda_device_has(dev, attribute);
-	return rc;
+	return rc ? rc : gdri_cuda_device_has(dev, attribute, has);
 }
 
 int gdri_cuda_is_integrated(int device, bool *integrated)
@@ -64,17 +65,24 @@ int gdri_cuda_is_coherent(int device, bool *coherent)
 	return ask_device(device, COHERENT, coherent);
 }
 
+int gdri_cuda_can_share(int device, bool *can)
+{
+	return ask_device(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+			  can);
+}
+
 bool gdri_cuda_any_coherent(void)
 {
+	bool has = false;
 	CUdevice dev;
 	int count;
 
 	if (gdri_cuda_init() || gdri_cu.cuDeviceGetCount(&count))
 		return false;
-	for (int i = 0; i < count; i++)
-		if (!gdri_cu.cuDeviceGet(&dev, i) && gdri_cuda_device_has(dev, COHERENT))
-			return true;
-	return false;
+	for (int i = 0; i < count && !has; i++)
+		if (gdri_cu.cuDeviceGet(&dev, i) || gdri_cuda_device_has(dev, COHERENT, &has))
+			has = false;
+	return has;
 }
 
 int gdri_cuda_can_export(void)

@@ -64,8 +64,8 @@ const char *gdri_cuda_result_name(CUresult r); /* static storage */
 
 /* The device of an ordinal; initialises CUDA. 0 or -errno. */
 int gdri_cuda_find_device(int ordinal, CUdevice *dev);
-/* A boolean attribute; false if this driver does not know it. */
-bool gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute);
+/* A boolean attribute; false if this driver does not know it. 0 or -errno. */
+int gdri_cuda_device_has(CUdevice dev, CUdevice_attribute attribute, bool *has);
 
 /* Calls in an allocation's context; capture mode is relaxed: synchronising breaks no capture. */
 struct gdri_cuda_scope {

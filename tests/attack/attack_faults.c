@@ -427,8 +427,6 @@ static const struct {
 	{ "cuPointerGetAttribute", "CUDA does not report where", ENOTSUP },
 	{ "cuMemHostGetFlags", "CUDA does not report where", ENOTSUP },
 	{ "cuCtxPushCurrent", "CUDA does not report where", ENOTSUP },
-	{ "cuDeviceGetAttribute", "is integrated", ENOTSUP },
-	{ "cuDeviceGetAttribute", "was created without the handle type", ENOTSUP },
 	{ "EXPORT_TO_DMABUF_FD", "cuMemGetHandleForAddressRange: ", 0 },
 	{ "MMAP", "mmap of ", 0 },
 	{ "OPEN_CTL", "/dev/nvidiactl", 0 },

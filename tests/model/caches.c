@@ -17,8 +17,8 @@ static unsigned int uses(const struct cache *c)
 {
 	unsigned int n = 0;
 
-	for (int i = 0; i < VIEWS; i++)
-		n += w.view[i].kind == CACHED && &w.cache[w.view[i].cache] == c;
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		n += v->kind == CACHED && &w.cache[v->cache] == c;
 	return n;
 }
 
@@ -151,7 +151,7 @@ static void hit_again(const struct view *v, struct cache *c)
 /* After an invalidation of one of its bytes nobody finds the region; its user keeps it. */
 static void missed_then(const struct view *v, struct cache *c)
 {
-	uint64_t misses = stats(c).misses, invalidations = stats(c).invalidations;
+	uint64_t misses = stats(c).misses, invalidations = stats(c).invalidations, more;
 	barcopy_region_t r;
 	int rc;
 
@@ -159,9 +159,10 @@ static void missed_then(const struct view *v, struct cache *c)
 				    1));
 	rc = barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r);
 	MUST(!rc || (rc == ENOMEM && w.machine->small), "errno %d", rc);
-	MUST(stats(c).misses == misses + 1, "an invalidated region is hit");
+	more = stats(c).misses - misses;
+	MUST(more == 1 || (more && w.machine->small), "an invalidated region is hit");
 	MUST(stats(c).invalidations > invalidations, "it is not counted");
-	c->gets++;
+	c->gets += more;
 	if (!rc)
 		OK(barcopy_cache_put(c->name, &r));
 }
@@ -194,7 +195,6 @@ void step_get(void)
 		return;
 	}
 	c->dim |= fault_met();
-	v->dim = c->dim;
 	/* A get that is short of space is made again, and counted again. */
 	if (!fault_met() && !w.machine->small)
 		MUST(s.hits + s.misses == counted + 1, "%lu gets are counted",
@@ -202,6 +202,7 @@ void step_get(void)
 	v->h = v->region.handle;
 	v->cpu = v->region.cpu_ptr;
 	view_made(v, CACHED);
+	v->dim = c->dim;
 	MUST(v->region.device_ptr == v->addr && v->region.size == v->size, "another range");
 	if (v->mem->kind != HOST) {
 		v->engine_min[0] = c->o.engine_read_min;
@@ -219,10 +220,8 @@ void step_get(void)
 /* With its context a cache has ended; what was got of it is given back all the same. */
 void caches_closed(int ctx)
 {
-	for (int i = 0; i < VIEWS; i++) {
-		struct view *v = &w.view[i];
-
-		if (v->kind != CACHED || v->ctx != ctx)
+	for (struct view *v = NULL; (v = next_view(v, ctx));) {
+		if (v->kind != CACHED)
 			continue;
 		FAILS(EINVAL, barcopy_cache_put(w.cache[v->cache].name, &v->region));
 		MUST(!v->region.cpu_ptr && !v->region.entry, "a put after the close zeroes");

@@ -2,14 +2,12 @@
 /* Contexts that come and go, forked children, revoked ranges, and what the statistics count. */
 #include <poll.h>
 
-#include "model/left.h"
 #include "model/model.h"
 
 static bool has_host_memory_of(int ctx)
 {
-	for (int i = 0; i < VIEWS; i++)
-		if (w.view[i].kind && w.view[i].ctx == ctx && w.view[i].kind == OWN &&
-		    w.view[i].mem->kind == HOST && w.view[i].mem->refs > 1)
+	for (struct view *v = NULL; (v = next_view(v, ctx));)
+		if (v->kind == OWN && v->mem->kind == HOST && v->mem->refs > 1)
 			return true;
 	return false;
 }
@@ -60,33 +58,27 @@ static void closed(int ctx, bool fault)
 {
 	uint64_t ignored = 0;
 	gdr_t name = w.g[ctx];
-	int rc, v = 0;
+	int rc, value = 0;
 
-	for (int i = 0; i < VIEWS; i++)
-		if (w.view[i].kind && w.view[i].ctx == ctx && is_owner(&w.view[i]))
-			caches_forget(w.view[i].mem);
+	for (struct view *v = NULL; (v = next_view(v, ctx));)
+		if (is_owner(v))
+			caches_forget(v->mem);
 	caches_add(ctx, &w.want[ctx], &ignored);
 	add(&w.want_closed, &w.want[ctx]);
 	if (fault)
 		fault_maybe();
 	rc = gdr_close(name);
 	say("close context %d", ctx);
-	if (rc == EIO) /* of a pin that could not be unmapped before */
-		(void)worked("gdr_close", rc, EIO);
-	else
-		(void)worked("gdr_close", rc, 0);
+	(void)worked("gdr_close", rc, rc == EIO ? EIO : 0); /* a pin that could not be unmapped */
 	w.g[ctx] = NULL;
 	FAILS(EINVAL, gdr_close(name));
-	FAILS(EINVAL, gdr_get_attribute(name, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
+	FAILS(EINVAL, gdr_get_attribute(name, GDR_ATTR_USE_PERSISTENT_MAPPING, &value));
 	caches_closed(ctx);
-	for (int i = 0; i < VIEWS; i++) {
-		struct view *view = &w.view[i];
-
-		if (!view->kind || view->ctx != ctx)
-			continue;
-		copies_refused(view->h, view->cpu, EINVAL);
-		view->mem->freed |= is_owner(view);
-		view_ended(view);
+	for (struct view *v = NULL; (v = next_view(v, ctx));) {
+		copies_refused(v->h, v->cpu, EINVAL);
+		if (is_owner(v))
+			owner_ended(v->mem);
+		view_ended(v);
 	}
 }
 
@@ -106,11 +98,7 @@ static int child(void *unused)
 	gdr_t own;
 
 	(void)unused;
-	for (int i = 0; i < VIEWS; i++) {
-		struct view *v = &w.view[i];
-
-		if (!v->kind)
-			continue;
+	for (struct view *v = NULL; (v = next_view(v, -1));) {
 		copies_refused(v->h, v->cpu, EACCES);
 		FAILS(EACCES, gdr_unpin_buffer(of(v), v->h));
 		FAILS(EACCES, barcopy_set_copy_options(v->h, NULL));
@@ -147,13 +135,11 @@ static bool tell(int ctx, gdr_mh_t h)
 {
 	bool known = false;
 
-	for (int i = 0; i < VIEWS; i++) {
-		struct view *v = &w.view[i];
-
-		if (!v->kind || v->ctx != ctx || v->h.h != h.h)
+	for (struct view *v = NULL; (v = next_view(v, ctx));) {
+		if (v->h.h != h.h)
 			continue;
-		MUST(v->mem->freed && !v->told, "view %d is reported, and was not revoked or twice",
-		     i);
+		MUST(v->mem->freed && !v->told,
+		     "view %td is reported, and was not revoked or twice", v - w.view);
 		known = v->told = true;
 	}
 	return known;
@@ -171,21 +157,18 @@ void step_events(void)
 	while (!(rc = barcopy_next_revoked(w.g[ctx], &h)))
 		MUST(w.machine->revokes && tell(ctx, h), "0x%lx is reported", h.h);
 	MUST(rc == ENOENT, "errno %d", rc);
-	for (int i = 0; i < VIEWS; i++) {
-		const struct view *v = &w.view[i];
-
-		if (v->kind == PIN && v->ctx == ctx && w.machine->revokes &&
-		    v->mem->kind == CHUNKED && !v->mem->owned && v->mem->freed)
-			MUST(v->told, "view %d is not reported", i);
-	}
+	for (struct view *v = NULL; (v = next_view(v, ctx));)
+		if (v->kind == PIN && w.machine->revokes && v->mem->kind == CHUNKED &&
+		    !v->mem->owned && v->mem->freed)
+			MUST(v->told, "view %td is not reported", v - w.view);
 	rc = barcopy_get_event_fd(w.g[ctx], &fd);
 	MUST(rc == (w.machine->backend == BARCOPY_BACKEND_GDRDRV ? 0 : ENOTSUP), "errno %d", rc);
 	if (rc)
 		return;
 	p = (struct pollfd){ .fd = fd, .events = POLLPRI };
 	rc = poll(&p, 1, 0);
-	for (int i = 0; i < VIEWS; i++)
-		if (w.view[i].kind && w.view[i].ctx == ctx && w.view[i].told)
+	for (struct view *v = NULL; (v = next_view(v, ctx));)
+		if (v->told)
 			MUST(rc == 1 && p.revents == POLLPRI, "a revoked range is pinned");
 	MUST(w.machine->revokes || !rc, "it is ready");
 	close(fd);
@@ -198,35 +181,32 @@ static void check_counts(const barcopy_stats_t *s, const barcopy_stats_t *want)
 {
 	uint64_t on = w.counted;
 
+#define IS(name, times) \
+	MUST(s->name == (times)*want->name, #name ": %lu, not %lu", s->name, want->name)
 	MUST(s->flags == on, "flags %lu", s->flags);
-	MUST(s->cache_hits == want->cache_hits && s->cache_misses == want->cache_misses &&
-		     s->cache_evictions == want->cache_evictions,
-	     "caches: %lu hits, %lu misses, %lu evictions", s->cache_hits, s->cache_misses,
-	     s->cache_evictions);
-	MUST(s->copies_to == on * want->copies_to && s->bytes_to == on * want->bytes_to,
-	     "%lu copies of %lu bytes to GPUs", s->copies_to, s->bytes_to);
-	MUST(s->copies_from == on * want->copies_from && s->bytes_from == on * want->bytes_from,
-	     "%lu copies of %lu bytes from GPUs", s->copies_from, s->bytes_from);
-	MUST(s->puts == on * want->puts && s->gets == on * want->gets &&
-		     s->waits == on * want->waits,
-	     "%lu puts, %lu gets, %lu waits", s->puts, s->gets, s->waits);
+	IS(cache_hits, 1);
+	IS(cache_misses, 1);
+	IS(cache_evictions, 1);
+	IS(copies_to, on);
+	IS(bytes_to, on);
+	IS(copies_from, on);
+	IS(bytes_from, on);
+	IS(puts, on);
+	IS(gets, on);
+	IS(waits, on);
+#undef IS
 }
 
 static void check_context(int ctx)
 {
 	barcopy_stats_t s = stats_of(w.g[ctx]), want = w.want[ctx];
 	uint64_t pins = s.pins - s.unpins, maps = s.maps - s.unmaps, cached = 0;
-	unsigned int ranges = 0, handles = 0;
+	unsigned int ranges = 0;
 
 	caches_add(ctx, &want, &cached);
-	for (int i = 0; i < VIEWS; i++) {
-		const struct view *v = &w.view[i];
-
-		if (!v->kind || v->ctx != ctx || v->kind == CACHED)
-			continue;
-		handles++;
+	for (struct view *v = NULL; (v = next_view(v, ctx));) {
 		ranges += v->kind == RANGE;
-		pins -= v->kind != RANGE;
+		pins -= v->kind == PIN || v->kind == OWN;
 		maps -= v->kind == OWN || (v->kind == PIN && v->mapped);
 	}
 	pins -= cached;
@@ -251,8 +231,8 @@ void stats_check(void)
 		caches_add(ctx, &want, &regions);
 	}
 	check_counts(&all, &want);
-	for (int i = 0; i < VIEWS; i++)
-		handles += w.view[i].kind && w.view[i].kind != CACHED;
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		handles += v->kind != CACHED;
 	left_check_slots(handles + (unsigned int)regions);
 }
 
@@ -261,13 +241,12 @@ void everything_ends(void)
 	barcopy_stats_t s;
 
 	say("everything ends");
-	for (int i = 0; i < VIEWS; i++)
-		if (w.view[i].kind && w.view[i].kind != OWN && below(3))
-			view_end(&w.view[i]);
-	for (int ctx = 0; ctx < CONTEXTS; ctx++) /* host memory of one may be used in the other */
-		for (int i = 0; i < VIEWS; i++)
-			if (w.view[i].kind && w.view[i].kind != OWN && w.view[i].mem->kind == HOST)
-				view_end(&w.view[i]);
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		if (v->kind != OWN && below(3))
+			view_end(v);
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		if (v->kind != OWN && v->mem->kind == HOST) /* may be of the other context */
+			view_end(v);
 	for (int ctx = 0; ctx < CONTEXTS; ctx++)
 		if (w.g[ctx])
 			closed(ctx, false);

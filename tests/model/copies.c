@@ -80,7 +80,7 @@ static void refused(const struct place *p)
 	size_t end = v->size - p->at;
 
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, NULL, p->cpu, 1));
-	FAILS(p->read_only ? EINVAL : EINVAL, gdr_copy_to_mapping(v->h, p->cpu, NULL, 1));
+	FAILS(EINVAL, gdr_copy_to_mapping(v->h, p->cpu, NULL, 1));
 	OK(gdr_copy_to_mapping(v->h, p->cpu, NULL, 0));
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, buf, 1));
 	if (v->kind == RANGE || v->kind == OWN) {
@@ -155,20 +155,13 @@ static void put_word(const struct place *p, uint64_t value)
 
 static bool holds(uint64_t x, barcopy_cmp_t cmp, uint64_t y)
 {
-	switch (cmp) {
-	case BARCOPY_CMP_EQ:
-		return x == y;
-	case BARCOPY_CMP_NE:
-		return x != y;
-	case BARCOPY_CMP_LT:
-		return x < y;
-	case BARCOPY_CMP_LE:
-		return x <= y;
-	case BARCOPY_CMP_GT:
-		return x > y;
-	default:
-		return x >= y;
-	}
+	const bool is[] = { [BARCOPY_CMP_EQ] = x == y,
+			    [BARCOPY_CMP_NE] = x != y,
+			    [BARCOPY_CMP_LT] =
+				    x<y, [BARCOPY_CMP_LE] = x <= y, [BARCOPY_CMP_GT] = x> y,
+			    [BARCOPY_CMP_GE] = x >= y };
+
+	return is[cmp];
 }
 
 static void look_at_word(const struct place *p)
@@ -247,13 +240,14 @@ static void moved(const struct place *p, const barcopy_copy_seg_t *seg, unsigned
 	for (unsigned int i = 0; i < n; i++) {
 		size_t at = (size_t)((uint8_t *)seg[i].map_ptr - p->cpu);
 
+		if (!seg[i].size)
+			continue;
 		if (to)
 			memcpy(p->bytes + at, seg[i].host_ptr, seg[i].size);
 		else
 			MUST(!memcmp(seg[i].host_ptr, p->bytes + at, seg[i].size),
 			     "piece %u is read wrong", i);
-		if (seg[i].size)
-			count(p, to, seg[i].size);
+		count(p, to, seg[i].size);
 	}
 	if (to)
 		written(p);
@@ -276,24 +270,20 @@ void step_vector(void)
 		fill(buf, p.size);
 	else
 		memset(buf, 0x77, p.size);
-	if (odd < 4)
-		wanted = EINVAL;
 	if (odd == 0)
 		flags |= 2 << below(2);
-	else if (odd == 1)
-		seg[bad].reserved = 1;
-	else if (odd == 2)
-		seg[bad].flags |= 2;
-	else if (odd == 3 && seg[bad].size)
+	seg[bad].reserved = odd == 1;
+	seg[bad].flags |= odd == 2 ? 2 : 0;
+	if (odd == 3)
 		seg[bad].host_ptr = NULL;
-	else if (odd == 3)
-		wanted = 0;
+	if (odd < 3 || (odd == 3 && seg[bad].size)) /* an empty piece needs no memory */
+		wanted = EINVAL;
 	for (unsigned int i = 0; to && p.read_only && i < n; i++)
 		wanted = wanted ? wanted : seg[i].size ? EACCES : 0;
 	/* Of two faults the first counts. */
 	say("vector of %u pieces, %zu bytes %s view %td, flags %u", n, p.size, to ? "to" : "from",
 	    p.v - w.view, flags);
-	flags = flags & 1 ? BARCOPY_COPY_NO_FENCE | (flags & ~1u) << 1 : (flags & ~1u) << 1;
+	flags = (flags & 1 ? BARCOPY_COPY_NO_FENCE : 0) | (flags & ~1u) << 1;
 	rc = to ? barcopy_copyv_to_mapping(p.v->h, seg, n, flags)
 		: barcopy_copyv_from_mapping(p.v->h, seg, n, flags);
 	MUST(rc == wanted || (rc && wanted && to && p.read_only), "errno %d, not %d", rc, wanted);
@@ -380,8 +370,7 @@ void step_options(void)
 	rc = barcopy_set_copy_options(v->h, none ? NULL : &o);
 	say("options of view %td: reads from %zu, writes from %zu", v - w.view, o.engine_read_min,
 	    o.engine_write_min);
-	/* Of a range's region another allocation may have been freed; a dim one knows of none. */
-	if ((v->dim && (!rc || rc == EINVAL)) || (v->kind == RANGE && rc == EINVAL && !wanted))
+	if (v->dim && (!rc || rc == EINVAL)) /* it may know of no allocation */
 		wanted = rc;
 	if (!worked("barcopy_set_copy_options", rc, wanted))
 		return;

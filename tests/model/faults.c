@@ -8,7 +8,6 @@
 #include "attack/life.h"
 #include "common/rm.h"
 #include "common/wrap.h"
-#include "model/left.h"
 #include "model/model.h"
 #include "sim/node/gdrsim_node.h"
 
@@ -125,20 +124,17 @@ bool worked(const char *call, int rc, int wanted)
 	met = failed != NULL;
 	say("%s = %d%s%s%s", call, rc, met ? " (" : "", met ? failed : "", met ? " fails)" : "");
 	if (met) {
-		w.faults++;
 		left_behind(failed);
 		put_back();
 		second += 2;
 		wrap_clock(second);
 		MUST(rc || !wanted, "%s succeeds, where errno %d must be", call, wanted);
 	} else if (rc && !wanted && is_lawful(rc)) {
-		w.refused++;
 		return false;
 	} else {
 		MUST(rc == wanted, "%s: errno %d instead of %d", call, rc, wanted);
 	}
 	if (rc) {
-		w.refused++;
 		MUST(errno_documented(call, rc), "%s does not document errno %d", call, rc);
 		MUST(*barcopy_last_error(), "%s fails without a text", call);
 	}

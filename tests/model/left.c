@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* See left.h. */
-#include "model/left.h"
-
+/* What the library leaves in the machine: nothing, once everything has ended. */
 #include "cache/cache.h"
 #include "common/resources.h"
 #include "common/rm.h"
@@ -30,15 +28,13 @@ static void look(struct left *l)
 {
 	struct gdrsim_rm_counts c;
 
-	/* In a call the stand-ins release what closed descriptors held. */
-	for (int i = 0; i < 2; i++)
-		CU(cuda.cuMemFree_v2(standin_alloc(8)));
-	rm_sim.counts(&c);
-	l->rm = c.memories + c.maps + c.vmas + c.dmabufs;
-	l->fds = resources_fds() - (long)(c.ctl_files + c.device_files);
+	/* First: the stand-ins release what closed descriptors held. */
 	l->device_bytes = 0;
 	for (int i = 0; i < w.machine->devices; i++)
 		l->device_bytes += (long)standin_device_bytes(i);
+	rm_sim.counts(&c);
+	l->rm = c.memories + c.maps + c.vmas + c.dmabufs;
+	l->fds = resources_fds() - (long)(c.ctl_files + c.device_files);
 	l->handles = taken(&gdri_handles);
 	l->entries = taken(&gdri_entries);
 	l->caches = taken(&gdri_caches) + taken(&gdri_ranges);

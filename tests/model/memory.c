@@ -12,11 +12,6 @@ void fill(uint8_t *p, size_t n)
 					: (unsigned int)(unit_random(&w.random) >> 33));
 }
 
-void mem_get(struct mem *m)
-{
-	m->refs++;
-}
-
 void mem_put(struct mem *m)
 {
 	if (--m->refs)
@@ -36,13 +31,14 @@ struct mem *any_mem(void)
 	return i < MEMS ? w.mem[i] : NULL;
 }
 
-static void *host_address(const struct mem *m, size_t off)
-{
-	return (void *)(uintptr_t)(m->at + off);
-}
-
 static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off, size_t n)
 {
+	void *at = (void *)(uintptr_t)(m->at + off);
+
+	if (m->kind == HOST) {
+		memcpy(to_gpu ? at : host, to_gpu ? host : at, n);
+		return;
+	}
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
 	CU(to_gpu ? cuda.cuMemcpyHtoD_v2(m->at + off, host, n)
 		  : cuda.cuMemcpyDtoH_v2(host, m->at + off, n));
@@ -54,18 +50,7 @@ void gpu_write(struct mem *m, size_t off, size_t n)
 	if (m->freed)
 		return;
 	fill(m->bytes + off, n);
-	if (m->kind == HOST)
-		memcpy(host_address(m, off), m->bytes + off, n);
-	else
-		gpu_copy(m, true, m->bytes + off, off, n);
-}
-
-static void gpu_read(const struct mem *m, uint8_t *to, size_t off, size_t n)
-{
-	if (m->kind == HOST)
-		memcpy(to, host_address(m, off), n);
-	else
-		gpu_copy(m, false, to, off, n);
+	gpu_copy(m, true, m->bytes + off, off, n);
 }
 
 void gpu_check(const struct mem *m, size_t off, size_t n)
@@ -74,7 +59,7 @@ void gpu_check(const struct mem *m, size_t off, size_t n)
 
 	for (size_t part; n && !m->freed; off += part, n -= part) {
 		part = n < sizeof(seen) ? n : sizeof(seen);
-		gpu_read(m, seen, off, part);
+		gpu_copy(m, false, seen, off, part);
 		MUST(!memcmp(seen, m->bytes + off, part), "the GPU has other bytes at 0x%zx", off);
 	}
 }
@@ -90,7 +75,12 @@ void read_all(struct mem *m)
 {
 	m->bytes = calloc(1, m->size);
 	if (m->kind != CHUNKED) /* the stand-in's begin as zeroes */
-		gpu_read(m, m->bytes, 0, m->size);
+		gpu_copy(m, false, m->bytes, 0, m->size);
+}
+
+gdr_mapping_type_t device_type(void)
+{
+	return standin_device_bar1() ? GDR_MAPPING_TYPE_DEVICE : GDR_MAPPING_TYPE_WC;
 }
 
 void step_alloc(void)
@@ -112,17 +102,19 @@ void step_alloc(void)
 			? standin_chunks(0, m->device, n, CHUNK, STANDIN_EXPORTABLE | STANDIN_RDMA)
 			: standin_alloc(size);
 	CU(cuda.cuCtxSetCurrent(w.primary[0]));
-	m->type = m->kind == HOST	  ? GDR_MAPPING_TYPE_CACHING
-		  : standin_device_bar1() ? GDR_MAPPING_TYPE_DEVICE
-					  : GDR_MAPPING_TYPE_WC;
+	m->type = m->kind == HOST ? GDR_MAPPING_TYPE_CACHING : device_type();
 	m->refs = 1;
 	read_all(m);
 	gpu_write(m, 0, m->size < 64 ? m->size : 64);
 	say("mem %td: %zu bytes of kind %d at 0x%lx", slot - w.mem, m->size, m->kind, m->at);
 }
 
-static void cuda_free(struct mem *m)
+static void free_in(struct mem **slot)
 {
+	struct mem *m = *slot;
+
+	gpu_check_some(m);
+	caches_forget(m);
 	if (m->kind == HOST)
 		CU(cuda.cuMemFreeHost((void *)(uintptr_t)m->at));
 	else if (m->kind == CHUNKED)
@@ -130,6 +122,8 @@ static void cuda_free(struct mem *m)
 	else
 		CU(cuda.cuMemFree_v2(m->at));
 	m->freed = true;
+	mem_put(m);
+	*slot = NULL;
 }
 
 /* Now and then while views of it are in use: their pages stay as they are, except host memory. */
@@ -141,21 +135,12 @@ void step_free(void)
 	if (!*slot || ((*slot)->refs > 1 && ((*slot)->kind == HOST || !anyway)))
 		return;
 	say("free mem %td, %u views", slot - w.mem, (*slot)->refs - 1);
-	gpu_check_some(*slot);
-	caches_forget(*slot);
-	cuda_free(*slot);
-	mem_put(*slot);
-	*slot = NULL;
+	free_in(slot);
 }
 
 void free_all(void)
 {
-	for (int i = 0; i < MEMS; i++) {
-		if (!w.mem[i])
-			continue;
-		gpu_check_some(w.mem[i]);
-		cuda_free(w.mem[i]);
-		mem_put(w.mem[i]);
-		w.mem[i] = NULL;
-	}
+	for (int i = 0; i < MEMS; i++)
+		if (w.mem[i])
+			free_in(&w.mem[i]);
 }

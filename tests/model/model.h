@@ -32,6 +32,7 @@ struct mem {
 	unsigned int refs; /* the program's, and each view's */
 	bool freed; /* by the program: pages that are pinned stay as they are */
 	bool owned; /* of barcopy_mem_alloc() */
+	bool dim; /* a pin or a range that may be shared met a fault: without SYNC_MEMOPS */
 	gdr_mapping_type_t type; /* of its mappings */
 };
 
@@ -57,7 +58,7 @@ struct view {
 	int cache;
 	barcopy_region_t region; /* CACHED */
 	barcopy_mem_t own; /* OWN */
-	bool shareable, cached_memory; /* OWN */
+	bool shareable; /* OWN */
 };
 
 struct cache {
@@ -76,7 +77,6 @@ struct machine {
 	bool revokes; /* the free of its memory ends a pin */
 	bool host; /* memory of cudaHostAlloc can be mapped */
 	bool small; /* space may run out */
-	bool counts_bar; /* the use of BAR1 is that of the maps */
 	int devices;
 };
 
@@ -95,7 +95,7 @@ struct world {
 	bool counted; /* GDRCOPY_STATS */
 	CUcontext primary[2]; /* of each GPU; the first is current */
 	unsigned long long random; /* of the step */
-	unsigned int step, faults, refused;
+	unsigned int step;
 	bool traced;
 };
 extern struct world w;
@@ -123,64 +123,64 @@ void fault_maybe(void); /* arms one, now and then */
 bool worked(const char *call, int rc, int wanted);
 bool fault_met(void); /* in the call that worked() was last asked about */
 
+/* ---- left.c: what is left in the machine ------------------------------------------------------- */
+
+/* The call of that name has failed: if it releases something, that is left from now on. */
+void left_behind(const char *failed);
+void left_check_slots(unsigned int handles); /* as many as views and regions in use need */
+void left_check(void); /* everything has ended: only that is left */
+
 /* ---- memory.c: allocations, and the GPU's side of their bytes --------------------------------- */
 
 void fill(uint8_t *p, size_t n);
-void mem_get(struct mem *m);
 void mem_put(struct mem *m);
 struct mem *any_mem(void); /* of the program; NULL */
 void gpu_write(struct mem *m, size_t off, size_t n);
 void gpu_check(const struct mem *m, size_t off, size_t n);
 void gpu_check_some(const struct mem *m); /* a part of it, at most 64 KiB */
+gdr_mapping_type_t device_type(void); /* of the mappings of GPU memory */
 void read_all(struct mem *m); /* what was never written: whatever it holds */
-void step_alloc(void);
-void step_free(void);
 void free_all(void);
 
 /* ---- views.c: pins, maps, ranges, and the library's own memory --------------------------------- */
 
 struct view *any_view(enum view_kind kind); /* NULL: there is none */
+/* The next one that exists in a context (-1: any); v NULL: the first. NULL: none. */
+struct view *next_view(const struct view *v, int ctx);
 gdr_t of(const struct view *v); /* its context */
 /* A free view of some range of some memory, in an open context; NULL. *wanted: an errno or 0. */
 struct view *new_view(int *wanted);
-void view_made(struct view *v, enum view_kind kind);
+void view_made(struct view *v, enum view_kind kind); /* by the last call of worked() */
 void view_ended(struct view *v);
 void view_check(struct view *v); /* what the handle says about itself */
-void step_pin(void);
-void step_map(void);
-void step_unmap(void);
-void step_range(void);
-void step_own(void);
-void step_share(void);
-void step_end(void);
 void view_end(struct view *v); /* by the call that ends it, without a fault */
 bool is_owner(const struct view *v); /* of memory that ends with it */
-void step_refused(void);
+void owner_ended(struct mem *m);
 
 /* ---- caches.c ---------------------------------------------------------------------------------- */
 
-void step_cache(void);
-void step_get(void);
 void caches_forget(const struct mem *m); /* before a free */
 void caches_closed(int ctx);
 void caches_check(void);
 void caches_add(int ctx, barcopy_stats_t *s, uint64_t *regions); /* what its caches count */
 
-/* ---- copies.c ---------------------------------------------------------------------------------- */
-
-void step_copy(void);
-void step_words(void);
-void step_vector(void);
-void step_vectors(void);
-void step_options(void);
-
 /* ---- contexts.c: contexts, forks, events, statistics ------------------------------------------- */
 
-void step_open(void);
-void step_close(void);
-void step_fork(void);
-void step_events(void);
 void stats_check(void);
 void everything_ends(void); /* and nothing is left */
+
+/* ---- the steps, and how often each is made ------------------------------------------------------ */
+
+/* clang-format off */
+#define STEPS(X) \
+	X(alloc, 10) X(free, 8) /* memory.c */ \
+	X(pin, 8) X(map, 8) X(unmap, 4) X(range, 8) X(own, 4) X(share, 3) X(end, 16) X(refused, 3) \
+	X(cache, 6) X(get, 12) /* caches.c; before: views.c */ \
+	X(copy, 16) X(words, 8) X(vector, 6) X(vectors, 3) X(options, 3) /* copies.c */ \
+	X(open, 2) X(close, 1) X(fork, 1) X(events, 3) /* contexts.c */
+/* clang-format on */
+#define X(name, weight) void step_##name(void);
+STEPS(X)
+#undef X
 
 #endif

@@ -21,6 +21,14 @@ struct view *any_view(enum view_kind kind)
 	return NULL;
 }
 
+struct view *next_view(const struct view *v, int ctx)
+{
+	for (size_t i = v ? (size_t)(v - w.view) + 1 : 0; i < VIEWS; i++)
+		if (w.view[i].kind && (ctx < 0 || w.view[i].ctx == ctx))
+			return &w.view[i];
+	return NULL;
+}
+
 gdr_t of(const struct view *v)
 {
 	return w.g[v->ctx];
@@ -60,7 +68,8 @@ static bool made(const char *call, struct view *v, int rc, int wanted)
 void view_made(struct view *v, enum view_kind kind)
 {
 	v->kind = kind;
-	mem_get(v->mem);
+	v->dim = fault_met();
+	v->mem->refs++;
 }
 
 void view_ended(struct view *v)
@@ -124,13 +133,17 @@ void view_check(struct view *v)
 	v->pages = info.mapped_size;
 }
 
-/* After a call that met no fault: whether SYNC_MEMOPS was set, or left alone. */
+/* Whether SYNC_MEMOPS was set, or left alone: for certain if no fault was met. */
 static void check_sync(const struct view *v, bool before, bool asked)
 {
-	if (fault_met() || v->mem->kind != PLAIN)
+	bool says = attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS);
+
+	if (v->mem->kind != PLAIN)
 		return;
-	MUST(in_force(v) == (before || asked), "SYNC_MEMOPS is %d", in_force(v));
-	MUST(attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS) == asked, "the handle's SYNC_MEMOPS");
+	v->mem->dim |= v->dim;
+	MUST(in_force(v) || !says, "SYNC_MEMOPS is said to be set");
+	MUST(v->mem->dim || in_force(v) == (before || asked), "SYNC_MEMOPS is %d", in_force(v));
+	MUST(v->mem->dim || says == asked, "the handle's SYNC_MEMOPS");
 }
 
 void step_pin(void)
@@ -152,7 +165,6 @@ void step_pin(void)
 	if (!made("gdr_pin_buffer_v2", v, rc, wanted))
 		return;
 	view_made(v, PIN);
-	v->dim = fault_met();
 	check_sync(v, before, true);
 	view_check(v);
 }
@@ -252,7 +264,6 @@ void step_range(void)
 	if (!made("barcopy_map_range", v, rc, wanted))
 		return;
 	view_made(v, RANGE);
-	v->dim = fault_met();
 	v->cpu = v->map;
 	if (v->flags & BARCOPY_MAP_RANGE_READ_ONLY)
 		MUST(unit_touch(v->cpu, true) == SIGSEGV, "a store to a read-only range");
@@ -265,6 +276,15 @@ void step_range(void)
 	OK(barcopy_map_range(of(v), v->addr, v->size, v->flags, &cpu, &h));
 	MUST(cpu == v->cpu && h.h != v->h.h && stats_of(of(v)).pins == pins, "it is not shared");
 	OK(barcopy_unmap_range(of(v), h));
+}
+
+static void own_made(struct view *v)
+{
+	v->size = v->mem->size;
+	v->addr = v->own.device_ptr;
+	v->h = v->own.handle;
+	v->cpu = v->own.cpu_ptr;
+	view_made(v, OWN);
 }
 
 void step_own(void)
@@ -300,15 +320,10 @@ void step_own(void)
 			   .device = device,
 			   .size = v->own.size,
 			   .at = host ? (uintptr_t)v->own.cpu_ptr : v->own.device_ptr,
-			   .type = host && flags		    ? GDR_MAPPING_TYPE_CACHING
-				   : standin_device_bar1() && !host ? GDR_MAPPING_TYPE_DEVICE
-								    : GDR_MAPPING_TYPE_WC };
-	v->size = m->size;
-	v->addr = v->own.device_ptr;
-	v->h = v->own.handle;
-	v->cpu = v->own.cpu_ptr;
-	view_made(v, OWN);
-	v->dim = fault_met();
+			   .type = !host   ? device_type()
+				   : flags ? GDR_MAPPING_TYPE_CACHING
+					   : GDR_MAPPING_TYPE_WC };
+	own_made(v);
 	read_all(m);
 	view_check(v);
 }
@@ -323,9 +338,9 @@ void step_share(void)
 
 	if (!v || !to || !w.g[ctx] || v->mem->freed || !v->own.device_ptr)
 		return;
-	wanted = v->shareable ? 0 : ENOTSUP;
-	if (!v->mem->owned || (v->mem->kind == CHUNKED) != v->shareable)
+	if ((v->mem->kind == CHUNKED) != v->shareable)
 		return;
+	wanted = v->shareable ? 0 : ENOTSUP;
 	fault_maybe();
 	rc = barcopy_mem_export(of(v), &v->own, &fd);
 	say("export view %td", v - w.view);
@@ -343,13 +358,8 @@ void step_share(void)
 	fault_maybe();
 	rc = barcopy_mem_import(w.g[ctx], v->mem->device, fd, size, flags, &to->own);
 	say("import it in context %d, flags %u", ctx, flags);
-	if (made("barcopy_mem_import", to, rc, flags || !size ? EINVAL : 0)) {
-		to->size = v->mem->size;
-		to->addr = to->own.device_ptr;
-		to->h = to->own.handle;
-		to->cpu = to->own.cpu_ptr;
-		view_made(to, OWN);
-	}
+	if (made("barcopy_mem_import", to, rc, flags || !size ? EINVAL : 0))
+		own_made(to);
 	close(fd);
 }
 
@@ -376,6 +386,13 @@ bool is_owner(const struct view *v)
 	return v->kind == OWN && v->mem->owned && v->own.device_ptr == v->mem->at;
 }
 
+void owner_ended(struct mem *m)
+{
+	m->freed = true;
+	for (struct view *v = NULL; (v = next_view(v, -1));) /* it may not have been freed */
+		v->dim |= fault_met() && v->mem == m;
+}
+
 static bool may_end(const struct view *v)
 {
 	return !(v->kind == OWN && v->mem->kind == HOST && v->mem->refs > 1);
@@ -398,7 +415,8 @@ static void end_with(struct view *v, bool fault)
 	(void)worked(name, rc, v->lame && rc == EIO ? EIO : 0);
 	if (v->kind == CACHED && !rc)
 		MUST(!v->region.cpu_ptr && !v->region.handle.h && !v->region.entry, "a put zeroes");
-	v->mem->freed |= owner;
+	if (owner)
+		owner_ended(v->mem);
 	if (v->kind != CACHED)
 		copies_refused(v->h, v->cpu, EINVAL);
 	view_ended(v);

@@ -54,6 +54,31 @@ static void failures_of_setting(void)
 	check_counts(2, 0);
 }
 
+/* Ranges that share a pin: the options of each depend on its own memory alone. */
+static void freed_neighbour(void)
+{
+	CUdeviceptr at[3];
+	bool freed[3] = { false };
+	gdr_mh_t range[3];
+	void *cpu;
+
+	for (int i = 0; i < 3; i++)
+		at[i] = standin_alloc(256);
+	ck_assert_uint_eq(at[0] / GPU_PAGE_SIZE, at[2] / GPU_PAGE_SIZE);
+	for (int i = 0; i < 3; i++)
+		OK(barcopy_map_range(g, at[i], 256, 0, &cpu, &range[i]));
+	for (int next = 2; next >= 0; next -= 2) { /* the pin was made for the first */
+		CU(cuda.cuMemFree_v2(at[next]));
+		freed[next] = true;
+		for (int i = 0; i < 3; i++) {
+			h = range[i];
+			FAILS(freed[i] ? EINVAL : 0, set(64, 64));
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		OK(barcopy_unmap_range(g, range[i]));
+}
+
 static void map_twice(void)
 {
 	start_mapped();
@@ -76,6 +101,7 @@ static void wrong_environment(void)
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "CUDA fails when options are set", failures_of_setting, "" },
+	{ "a neighbour is freed", freed_neighbour, "" },
 	{ "wrong environment", wrong_environment,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
 	  "GDRCOPY_COPY_IMPL=best",

@@ -141,6 +141,36 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_mem_free(g, &mem));
 }
 
+/* An attribute of the device that CUDA fails to tell is not taken for 0; an unknown one (1) is. */
+static void attributes(void)
+{
+	static const struct {
+		const char *fail, *text;
+		int err;
+	} rules[] = {
+		{ "cuDeviceGetAttribute:1=999", "cuDeviceGetAttribute", EIO }, /* integrated */
+		{ "cuDeviceGetAttribute:2=999", "cuDeviceGetAttribute", EIO }, /* exportable */
+		{ "cuDeviceGetAttribute:3=999", "cuDeviceGetAttribute", EIO },
+		{ "cuDeviceGetAttribute:4=999", "cuDeviceGetAttribute", EIO }, /* for GPUDirect */
+		{ "cuDeviceGetAttribute:2=1", "CUDA exports no memory of GPU 0", ENOTSUP },
+	};
+	barcopy_mem_t mem;
+	int fd;
+
+	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+	OK(barcopy_mem_export(g, &mem, &fd));
+	close(fd);
+	for (size_t i = 0; i < COUNT(rules); i++) {
+		cuda_hooks.set_fail(rules[i].fail);
+		FAILS_WITH(rules[i].err, rules[i].text,
+			   barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+		cuda_hooks.set_fail(NULL);
+	}
+	cuda_hooks.set_fail("cuDeviceGetAttribute:1=1");
+	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+	cuda_hooks.set_fail(NULL);
+}
+
 static barcopy_mem_t going;
 
 static void free_going(void)
@@ -392,6 +422,7 @@ static const struct unit_test tests[] = {
 	{ "integrated", integrated, "GDRSIM_INTEGRATED=1" },
 	{ "several GPUs", several_gpus, "GDRSIM_DEVICES=3" },
 	{ "errors", errors },
+	{ "attributes", attributes },
 	{ "freed beside kernels", freed_beside_kernels },
 	{ "freed last", freed_last, "GDRCOPY_ENABLE_LOGGING=1" },
 	{ "reset", reset },

@@ -53,7 +53,9 @@ static void both_ways(void)
 	for (int known = 1; known >= 0; known--) {
 		uint8_t *host = known ? map + ((size_t)512 << 10) : own;
 
-		ck_assert_int_eq(gdri_offload_new(&region, &region.pin, &o, &offload), 0);
+		ck_assert_int_eq(gdri_offload_new(&region, &region.pin, region.low, region.high, &o,
+						  &offload),
+				 0);
 		plan = gdri_offload_plan(offload);
 		step_begin();
 		gdri_copy_to(plan, map + 5, host, sizeof(own));
