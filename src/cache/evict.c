@@ -101,7 +101,7 @@ static void visit(struct gdri_slot *slot, void *arg)
 	gdri_cache_lock(cache);
 	if (!v->bytes)
 		gdri_cache_sweep_locked(cache, true);
-	else if (!v->evicted)
+	else if (!v->evicted && cache->g == v->g) /* no other context's by now */
 		v->evicted = gdri_cache_evict_locked(cache, v->device, v->bytes, SIZE_MAX);
 	/* What other threads are unpinning is space too. */
 	gdri_cache_unlock_and_wait(cache);

@@ -1342,6 +1342,36 @@ static void room_of_a_holder(void)
 	unit_join();
 }
 
+/*
+ * A map finds BAR1 full, and a cache of its context that ends while the map waits for its lock. The
+ * next cache there is another context's and keeps its region: the map takes the room of the others.
+ */
+static void room_of_the_own_context(void)
+{
+	CUdeviceptr d = vmm_new(0, 16);
+	barcopy_cache_t cache[2];
+	struct gdri_cache *next;
+	barcopy_region_t r;
+	gdr_t own;
+
+	trimmed_range = vmm_new(0, 8);
+	for (unsigned int i = 0; i < 2; i++) {
+		cache[i] = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+		OK(barcopy_cache_get(cache[i], d + i * 8 * CHUNK, 8 * CHUNK, &r));
+		OK(barcopy_cache_put(cache[i], &r));
+	}
+	next = found(cache[0]);
+	pthread_mutex_lock(&next->lock);
+	unit_start(1, maps, NULL, 0);
+	unit_wait_asleep();
+	own = atomic_exchange(&next->g, NULL);
+	pthread_mutex_unlock(&next->lock);
+	unit_join();
+	atomic_store(&next->g, own);
+	ck_assert_uint_eq(cache_stats(cache[0]).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache[1]).evictions, 1);
+}
+
 static void *forgets(void *arg)
 {
 	(void)arg;
@@ -1491,6 +1521,7 @@ static const struct unit_test tests[] = {
 	{ "a range without space", a_range_without_space, "GDRSIM_BAR1_MIB=28" },
 	{ "room beside a trim", room_beside_a_trim, "GDRSIM_BAR1_MIB=8" },
 	{ "room of the lock's holder", room_of_a_holder, "GDRSIM_BAR1_MIB=32" },
+	{ "room of the own context", room_of_the_own_context, "GDRSIM_BAR1_MIB=32" },
 	{ "evictions wait for the unpin", evictions_wait_for_the_unpin, DMABUF, .rows = 2 },
 	{ "forgotten is unpinned", forgotten_is_unpinned, DMABUF, .rows = 2 },
 };
