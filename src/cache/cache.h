@@ -4,9 +4,9 @@
  * (barcopy_map_range()) share a region while it is used. Both are a struct gdri_cache.
  *
  * An entry is a region that can be found. Its atomic word counts its users, and has LIVE while
- * threads may become users. A thread without cache->lock reads the rest of it as a user only. An
- * entry that is not LIVE and has no users belongs to that lock's holder, who releases it. The memory
- * of entries and tables is never given back: a hit beside gdr_close() meets no freed memory.
+ * threads may become users. Without cache->lock only a user reads the rest, but for the atomic
+ * addresses, which a hit reads twice. The lock's holder releases an entry that is not LIVE and has
+ * no users. The memory of entries and tables is never given back, for hits beside gdr_close().
  *
  * The table names one entry for each GPU page: that of the newest region. In a registration cache
  * two regions share at most the page at their border, and each has a page of its own. So a look-up
@@ -15,20 +15,21 @@
  *
  * What a miss pins: the range; allocations of up to 2 MiB at its ends, whole; the regions that it
  * overlaps by more than a page at the border; and, where the range goes beyond those, as many bytes
- * as they have, but no part of a further region. The last two, of at most half of the limit in all,
- * are left out where those regions are more. The new region replaces them either way: they end, and
- * those in use are unpinned by their last put. So what slides or grows pins at most four times its
- * path, or eight times if now at one end, now at the other. What a range of barcopy_map_range() pins
- * or shares has at most 2 MiB or twice the range's pages.
+ * as they have, but no part of a further region, up to half of the limit in all. Where the range
+ * and those regions have more, the last two are left out. Those regions end either way. So what
+ * slides or grows pins at most four times its path, or eight times if now at one end, now at the
+ * other. What a range of barcopy_map_range() pins or shares has at most 2 MiB or twice its pages.
  *
- * Invalidation takes no lock and allocates nothing, as a hook may call it inside this very code. It
- * turns LIVE into DOOMED and puts the entry on a list, which the lock's holder works off. A miss
- * says what it is pinning. An invalidation that overlaps that sets a mark. The miss looks at the
- * mark when the table has its entry, before others may use that; if it is set, nobody finds it.
+ * Invalidation waits for no lock and allocates nothing, as a hook may call it inside this very
+ * code. It turns LIVE into DOOMED and puts the entry on cache->doomed. The lock's holder, or else
+ * the invalidation, works that off. A miss says what it is pinning. An invalidation that overlaps
+ * that sets a mark. The miss looks at the mark when the table has its entry, before others may use
+ * that; if the mark is set, nobody finds it.
  *
- * An end has two steps. Under cache->lock the entry leaves the table and goes on a list; under
- * cache->ending a drain unpins what is on the list. Who finds `ending` taken goes on, as its holder
- * looks at the list again after the unlock. Who needs the regions unpinned, or their space, waits.
+ * An end has two steps. Under cache->lock the entry leaves the table and, without users, goes on
+ * cache->released; under cache->ending a drain unpins what is there. Who finds `ending` taken goes
+ * on, as its holder looks there again after the unlock. Who needs the regions unpinned, or their
+ * space, waits. gdr_close() unpins regions in use at once.
  * Lock order: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. CUDA, the
  * driver and hooks of munmap() run under cache->lock in a miss, a trim, gdr_close() and a
  * barcopy_mem_alloc() that is short of memory.
