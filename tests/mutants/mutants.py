@@ -21,7 +21,8 @@ it: an equivalent stays one until its own line changes, and a line that names no
 rule that cached mappings need none. test_copy_fences must fail by an assertion.
 
 A mutant's tree is made of hard links; make builds in it what the change asks for. The programs that caught mutants
-of the file before run first; BUILD_DIR/mutants.json remembers them.
+of the file before run first; BUILD_DIR/mutants.json remembers them. What they all let live runs under the scheduler
+(tests/explore/seeds.sh) last.
 """
 import argparse, collections, concurrent.futures, glob, hashlib, json, math, os, random, re, shutil, signal
 import subprocess, sys, tempfile, threading, time
@@ -335,7 +336,7 @@ class Runner:
             if os.path.exists(name):
                 subprocess.run(['cp', '-a', name, self.tree], check=True)
         os.mkdir(f'{self.tree}/build')
-        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'perf', 'tools', 'sim':
+        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'perf', 'tools', 'sim', 'explore':
             for part in glob.glob(f'{out}/{name}'):
                 subprocess.run(['cp', '-a', part, f'{self.tree}/build'], check=True)
         prefix = '|'.join(map(re.escape, (out, os.path.relpath(out))))
@@ -376,7 +377,7 @@ class Runner:
 
     def begin(self):
         """Builds the tree without a change, and times the programs; one that fails serves no more."""
-        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', *(f'build/tests/{p}' for p in self.programs)])
+        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', 'build/tests/explore', *(f'build/tests/{p}' for p in self.programs)])
         if built.returncode:
             sys.exit(built.stdout)
 
@@ -439,7 +440,9 @@ class Runner:
                         with self.lock:
                             self.hits.update((f'{x.file} {p}', f'{layer(x.file)} {p}'))
                         return p
-            for p in (p for p in x.programs if '/' in p and not self.make(tree, ['lib']).returncode):
+            # It alone sees a lock that is taken late or given up early.
+            scripts = [p for p in x.programs if '/' in p] + ['explore/seeds'] * (x.function != 'fences')
+            for p in scripts if not self.make(tree, ['lib', 'build/tests/explore']).returncode else []:
                 if subprocess.run(['bash', f'tests/{p}.sh', 'build', 'build/sim'], cwd=tree, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL).returncode not in (0, 77):
                     return p
