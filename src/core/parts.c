@@ -131,11 +131,26 @@ bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, 
 	return true;
 }
 
-bool gdri_region_is_intact(const struct gdri_region *region)
+static bool is_gone(const struct gdri_part *part, uint64_t low, uint64_t high)
 {
-	size_t part = 0, budget = SIZE_MAX;
+	uint64_t at = part && part->start > low ? part->start : low;
 
-	return gdri_region_is_intact_from(region, &part, &budget);
+	return part && at < part->end && at < high && !gdri_cuda_has_buffer_id(at, part->id);
+}
+
+bool gdri_region_is_intact(const struct gdri_region *region, uint64_t low, uint64_t high)
+{
+	const struct gdri_late_page *late = atomic_load_explicit(&region->late,
+								 memory_order_acquire);
+	bool gone = false;
+
+	for (size_t i = 0; i < region->part_count && !gone; i++)
+		gone = is_gone(&region->parts[i], low, high);
+	for (; late; late = late->next)
+		for (int i = 0; i < LATE_SLOTS && !gone; i++)
+			gone = is_gone(atomic_load_explicit(&late->at[i], memory_order_acquire),
+				       low, high);
+	return !gone;
 }
 
 void gdri_region_free_parts(struct gdri_region *region)

@@ -49,11 +49,12 @@ const struct gdri_part *gdri_region_part(const struct gdri_region *region, uint6
 /* Is all of [addr, addr + size) in one part? */
 bool gdri_region_in_one_part(const struct gdri_region *region, uint64_t addr, size_t size);
 
+/* Do all its parts in [low, high) exist? */
+bool gdri_region_is_intact(const struct gdri_region *region, uint64_t low, uint64_t high);
 /*
- * Do all the parts that it was opened for exist? The second call begins at *part, verifies at most
- * *budget parts, which it counts down, and sets *part to 0 at the end.
+ * Of the parts that it was opened for: begins at *part, verifies at most *budget, which it counts
+ * down, and sets *part to 0 at the end.
  */
-bool gdri_region_is_intact(const struct gdri_region *region);
 bool gdri_region_is_intact_from(const struct gdri_region *region, size_t *part, size_t *budget);
 
 /* Notes all allocations in [low, high). *m describes a byte of it, or is zero. 0 or -errno. */

@@ -99,7 +99,7 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 			gdri_region_free_parts(region);
 			return rc;
 		}
-		if (!verified || gdri_region_is_intact(region)) {
+		if (!verified || gdri_region_is_intact(region, low, high)) {
 			if (region->sync)
 				gdri_parts_set_sync_memops(region, verified);
 			return 0;

@@ -79,6 +79,32 @@ static void freed_neighbour(void)
 		OK(barcopy_unmap_range(g, range[i]));
 }
 
+/* Of a plain pin and of a range, the memory behind bytes that are no memory. */
+static void freed_behind_hole(void)
+{
+	CUdeviceptr at[3];
+	gdr_mh_t both[2];
+	size_t size;
+	void *cpu;
+
+	for (int i = 0; i < 3; i++)
+		at[i] = standin_alloc(4096);
+	CU(cuda.cuMemFree_v2(at[1]));
+	size = at[2] + 4096 - at[0];
+	OK(gdr_pin_buffer_v2(g, at[0], size, 0, &both[0]));
+	OK(barcopy_map_range(g, at[0], size, 0, &cpu, &both[1]));
+	for (int freed = 0; freed < 2; freed++) {
+		for (int i = 0; i < 2; i++) {
+			h = both[i];
+			FAILS(freed ? EINVAL : 0, set(64, 64));
+		}
+		if (!freed)
+			CU(cuda.cuMemFree_v2(at[2]));
+	}
+	OK(gdr_unpin_buffer(g, both[0]));
+	OK(barcopy_unmap_range(g, both[1]));
+}
+
 static void map_twice(void)
 {
 	start_mapped();
@@ -102,6 +128,7 @@ static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "CUDA fails when options are set", failures_of_setting, "" },
 	{ "a neighbour is freed", freed_neighbour, "" },
+	{ "freed behind a hole", freed_behind_hole, "" },
 	{ "wrong environment", wrong_environment,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
 	  "GDRCOPY_COPY_IMPL=best",

@@ -47,7 +47,7 @@ static void holes(void)
 		ck_assert_uint_eq(r.parts[found].start, addr[i]);
 		ck_assert_uint_eq(r.parts[found].end, addr[i] + size[i]);
 	}
-	ck_assert(gdri_region_is_intact(&r));
+	ck_assert(gdri_region_is_intact(&r, r.low, r.high));
 	/* Verifying over a hole learns first, and works if the hole is at most a page long. */
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], addr[2] + 8 - addr[0]),
 			 GDRI_UNKNOWN);
@@ -88,7 +88,7 @@ static void late(void)
 	addr[2] = standin_alloc(2048);
 	ck_assert_uint_eq(addr[2], r.parts[0].start);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_STALE);
-	ck_assert(!gdri_region_is_intact(&r));
+	ck_assert(!gdri_region_is_intact(&r, r.low, r.high));
 	gdri_region_free_parts(&r);
 }
 
