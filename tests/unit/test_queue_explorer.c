@@ -14,6 +14,11 @@ static bool context_works(void)
 	return true;
 }
 
+static uint64_t host_time(void)
+{
+	return explored_time();
+}
+
 static struct {
 	uint64_t messages, received;
 	bool ordered, relaunch;

@@ -40,6 +40,7 @@ static struct {
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped;
+	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
 } run;
 
 static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
@@ -231,6 +232,18 @@ static bool context_works(void)
 	return false;
 }
 
+static uint64_t host_time(void)
+{
+	uint64_t now = explored_time(), i = port.received, differs = 0;
+	uintptr_t line = addr_of(0, REPLIES) + (i & (port.lines - 1)) * GDRI_LINE;
+
+	for (unsigned int k = 0; k < 8; k++)
+		differs |=
+			newest(line + 8 * k) >> BARCOPY_QUEUE_DATA_BITS ^ ((i >> port.shift) + 1);
+	run.in_time = differs & m.lap_mask ? 0 : i + 1;
+	return now;
+}
+
 static void note_handled(uint64_t i)
 {
 	run.items[i].handled = true;
@@ -329,7 +342,7 @@ static void retire_some(uint64_t i)
 static void receiver(void)
 {
 	barcopy_port_message_t msg[5];
-	uint64_t first = 0;
+	uint64_t first = 0, most;
 	bool ended = false;
 	uint32_t n;
 	int rc;
@@ -348,7 +361,8 @@ static void receiver(void)
 		}
 		for (; !port.manual && first < run.count; first++)
 			note_handled(first);
-		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, below(2) ? 0 : 30000000);
+		most = below(2) ? 0 : 30000000;
+		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (rc == -EPIPE) {
 			if (!over())
 				wrong("the end before the end");
@@ -356,6 +370,9 @@ static void receiver(void)
 		}
 		if (rc && rc != -ETIMEDOUT)
 			wrong("receive");
+		/* Where loads give the newest value. */
+		if (rc && most && !m.stale && run.in_time == port.received + 1)
+			wrong("what came in time is left");
 		if (rc) {
 			yield();
 			continue;
