@@ -22,8 +22,6 @@ static bool nodes_open(const struct machine *m, const struct unit *u)
 	return true;
 }
 
-#define POLICY_FILE "/etc/barcopy/policy"
-
 /* Why rm does not serve the cudaMalloc memory of a GPU. */
 struct obstacle {
 	const char *means;
@@ -78,7 +76,8 @@ enum {
 static const struct obstacle obstacles[HINDRANCES] = {
 	[WSL] = { "WSL gives the CPU no access to GPU memory", "use Linux itself instead of WSL",
 		  NULL, false },
-	[POLICY] = { "this machine's policy turns rm off", "see " POLICY_FILE, load_gdrdrv, false },
+	[POLICY] = { "this machine's policy turns rm off", "see /etc/barcopy/policy", load_gdrdrv,
+		     true },
 	[OLD_DRIVER] = { "a GPU driver older than 515 does not show what is behind an address",
 			 "install a newer GPU driver", load_gdrdrv, true },
 	[NODES] = { "it needs /dev/nvidiactl and the GPU's own node, as CUDA does",
@@ -119,7 +118,7 @@ static const struct obstacle *rm_obstacle(const struct machine *m, const struct 
 	bool export = u->probe->dmabuf;
 	const bool applies[HINDRANCES] = {
 		[WSL] = m->wsl,
-		[POLICY] = rm_said(u, POLICY_FILE),
+		[POLICY] = rm_said(u, ": rm is off"),
 		[OLD_DRIVER] = m->driver.major && m->driver.major < RM_DRIVER,
 		[NODES] = !nodes_open(m, u),
 		[CONFIDENTIAL] = m->probe->confidential,
