@@ -93,7 +93,7 @@ static void check_node(struct export *export, int fd)
 {
 	struct stat st;
 
-	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
+	if (fstat(fd, &st))
 		export->lasting = true;
 	else if (export->minor == export->gpu->minor)
 		export->minor = minor(st.st_rdev);

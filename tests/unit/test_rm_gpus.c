@@ -88,6 +88,19 @@ static void object_elsewhere(void)
 	they_disagree("GDRSIM_RM_INSTANCES", "0,1");
 }
 
+/* CUDA's GPU is none of the driver's cards. */
+static void no_such_card(void)
+{
+	CUdeviceptr p = alloc_on(0, MIB);
+	gdr_mh_t h;
+
+	setenv("GDRSIM_PCI_DEVICE", "7", 1);
+	FAILS_WITH(ENODEV, "the driver knows no GPU at 0000:21:00.0",
+		   gdr_pin_buffer(rm_g, p, MIB, 0, 0, &h));
+	unsetenv("GDRSIM_PCI_DEVICE");
+	rm_whole_life("when CUDA and the driver agree", p, MIB);
+}
+
 /* One GPU's node is missing or denied: the other GPU works, and this one once it has its node. */
 static void one_node(void)
 {
@@ -318,6 +331,7 @@ static const struct unit_test tests[] = {
 	  INSTANCE },
 	{ "the same, driver 535", object_elsewhere,
 	  TWO "GDRSIM_DMABUF=0 GDRSIM_RM_DRIVER=535.230.02", INSTANCE },
+	{ "CUDA's GPU is no card of the driver's", no_such_card, "" },
 	{ "a node is missing", one_node, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_NO_NODE=1",
 	  "rm: no /dev/nvidia1: the NVIDIA driver's node is not there" },
 	{ "a node is denied", one_node, TWO "GDRSIM_RM_MINORS=0,1 GDRSIM_RM_DENIED=1",
