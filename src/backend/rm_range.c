@@ -120,12 +120,11 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	check_node(export, fd);
 	status = is_old ? old->status : now->status;
 	export->total = old->total;
-	if (status == RM_INVALID_ARGUMENT) {
+	if (status != RM_OK) {
 		export->refused = request;
 		memmove(&export->asked, data, _IOC_SIZE(request));
-	}
-	if (status != RM_OK)
 		return;
+	}
 	export->lasting |= export->sources.count && export->client != old->client;
 	export->client = old->client;
 	for (uint32_t i = 0; i < old->count; i++)
