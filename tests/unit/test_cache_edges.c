@@ -11,6 +11,7 @@
 
 #include "base/inside.h"
 #include "cache/cache.h"
+#include "common/resources.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
 #include "core/handle.h"
@@ -344,7 +345,7 @@ static void shared_ranges(void)
 	}
 }
 
-/* The page in the middle of a range and one at its end may have another region: the other end hits. */
+/* All pages in and beside a range but for one may have another region: by that page it is hit. */
 static void hit_at_an_end(void)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
@@ -352,8 +353,10 @@ static void hit_at_an_end(void)
 	struct gdri_entry *e;
 
 	get_and_put(cache, d);
-	gdri_pages_erase(&found(cache)->pages, d + (unit_row ? 0 : 2 * PAGE),
-			 d + (unit_row ? 3 * PAGE : CHUNK), gdri_pages_find(&found(cache)->pages, d));
+	e = gdri_pages_find(&found(cache)->pages, d);
+	for (int i = 0; i < 5; i++)
+		if (i != unit_row)
+			gdri_pages_erase(&found(cache)->pages, d + i * PAGE, d + (i + 1) * PAGE, e);
 	e = gdri_cache_hit(found(cache), d + PAGE, 3 * PAGE); /* else the lock would be taken */
 	ck_assert_ptr_nonnull(e);
 	OK(gdri_cache_unuse(found(cache), e));
@@ -381,6 +384,12 @@ static void joined(void)
 		{ 92, 2, 2 },
 		{ 91, 2, 2 }, /* shares a page with each */
 		{ 89, 2, 5 }, /* has the last page of its own of the first: over it, and 2 below */
+		{ 110, 2, 2 },
+		{ 107, 1, 1 },
+		{ 109, 3, 5 }, /* over the first, and 2 below: all of the second */
+		{ 114, 2, 2 },
+		{ 118, 1, 1 },
+		{ 114, 3, 5 }, /* and above */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
@@ -397,6 +406,20 @@ static void joined(void)
 	}
 	for (size_t i = 0; i < COUNT(steps); i++)
 		OK(barcopy_cache_put(cache, &r[i]));
+}
+
+/* A region in use whose memory was freed is not joined: it ends, and is counted. */
+static void stale_is_not_joined(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	CUdeviceptr d = vmm_new(0, 3);
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, d, 2 * CHUNK, &r));
+	vmm_replace(d + CHUNK, 0);
+	OK(barcopy_cache_get(cache, d + 2 * CHUNK - 8, 16, &r));
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 4 * CHUNK);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 }
 
 /* Half of the limit is the most that a join reaches to; a longer one is not made. */
@@ -463,6 +486,8 @@ static void host_memory(void)
 	get_and_put(cache, d);
 	get_and_put(cache, d + CHUNK);
 	get_and_put(cache, host);
+	for (int i = 0; i < 3; i++) /* a sweep ends before the last one */
+		get_and_put(cache, (uintptr_t)standin_host_alloc(PAGE, 0));
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert(is_cached(cache, d) && is_cached(cache, d + CHUNK) && is_cached(cache, host));
 	/* But the limit of regions does, also while regions in use exceed the other one. */
@@ -531,6 +556,22 @@ static void half_entered(void)
 	ck_assert_ptr_null(gdri_pages_find(&pages, end));
 }
 
+/* An item that fills a node keeps the pages that no later one takes. */
+static void node_is_split(void)
+{
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS, start = 7 * node;
+	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	struct gdri_pages pages = { root };
+	int item[2];
+
+	OK(gdri_pages_enter(&pages, start, start + node, &item[0]));
+	OK(gdri_pages_enter(&pages, start + PAGE, start + 2 * PAGE, &item[1]));
+	for (uint64_t at = start; at < start + node; at += PAGE)
+		ck_assert_ptr_eq(gdri_pages_find(&pages, at), &item[at == start + PAGE]);
+	ck_assert_ptr_null(gdri_pages_find(&pages, start - 1));
+	ck_assert_ptr_null(gdri_pages_find(&pages, start + node));
+}
+
 /*
  * One byte of the page at the border of two regions forgets both, whichever has it in the table, and
  * no others. (Cost was the reason that an invalidation looked further: 129 us beside large windows.)
@@ -591,6 +632,28 @@ static void pinned_beside_an_invalidation(void)
 	pthread_mutex_unlock(&found(cache)->lock);
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &(barcopy_region_t){ 0 }));
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+}
+
+static barcopy_cache_t at_work;
+static uint64_t beside_it;
+
+static void invalidate_beside(void)
+{
+	OK(barcopy_cache_invalidate(at_work, beside_it, PAGE));
+}
+
+/* An invalidation of the page before or behind what is being pinned leaves that alone. */
+static void pinned_beside_its_neighbour(void)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+
+	at_work = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	beside_it = unit_row ? d + CHUNK : d - PAGE;
+	wrap_reset();
+	wrap_before("mmap", invalidate_beside);
+	get_and_put(at_work, d);
+	ck_assert(is_cached(at_work, d));
+	ck_assert_uint_eq(cache_stats(at_work).invalidations, 0);
 }
 
 static CUdeviceptr swapped;
@@ -677,22 +740,57 @@ static void nothing_is_kept(void)
 	cache_table_check();
 }
 
+/* A pin that fails is tried again only where it was of more than the range. */
+static void tried_again(void)
+{
+	static const char call[] = "cuMemGetHandleForAddressRange";
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr d = standin_alloc(CHUNK);
+	barcopy_region_t r;
+
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=801");
+	for (unsigned int i = 0; i < 2; i++) {
+		unsigned long before = cuda_hooks.calls(call);
+
+		FAILS(ENOTSUP, barcopy_cache_get(cache, d, i ? 8 : CHUNK, &r));
+		ck_assert_uint_eq(cuda_hooks.calls(call) - before, i + 1);
+	}
+	cuda_hooks.set_fail(NULL);
+}
+
+/* A miss sweeps four regions, a trim all of them. */
 static void swept_are_counted(void)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	const CUdeviceptr d[] = { vmm_new(0, 1), vmm_new(0, 1) };
+	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
 
-	for (int i = 0; i < 2; i++) {
-		get_and_put(cache, d[i]);
-		vmm_delete(d[i], 1);
-	}
-	/* The second miss has swept the first region. */
-	ck_assert_uint_eq(cache_stats(cache).regions, 1);
-	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	for (unsigned int i = 0; i < 10; i++)
+		get_and_put(cache, d + i * CHUNK);
+	vmm_delete(d, 10);
+	get_and_put(cache, next);
+	ck_assert_uint_eq(cache_stats(cache).regions, 10 - 4 + 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 4);
 	OK(barcopy_cache_trim(cache, UINT64_MAX));
-	ck_assert_uint_eq(cache_stats(cache).regions, 0);
-	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 10);
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+}
+
+/* What a region has noted and learnt of its allocations is freed with it. */
+static void parts_are_freed(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	size_t used = 0;
+
+	for (int i = 0; i < 20; i++) {
+		get_and_put(cache, a);
+		get_and_put(cache, b);
+		OK(barcopy_cache_trim(cache, 0));
+		if (i == 9)
+			used = resources_heap();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
 }
 
 /* An allocation evicts from the caches of its own context only. */
@@ -805,6 +903,7 @@ static void *calls_that_wait(void *arg)
 {
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 	barcopy_copy_options_t o = { .struct_size = sizeof(o) };
+	struct gdri_entry *e;
 	barcopy_region_t r;
 	gdr_info_t info;
 	int rc = 0;
@@ -830,9 +929,13 @@ static void *calls_that_wait(void *arg)
 		g = NULL;
 		break;
 	case 6:
-		rc = gdr_get_info(g, waits.h, &info);
+		e = gdri_cache_cover(found(waits.cache), waits.memory, 8);
+		rc = e ? gdri_cache_unuse(e->cache, e) : 1;
 		break;
 	case 7:
+		rc = gdr_get_info(g, waits.h, &info);
+		break;
+	case 8:
 		rc = barcopy_set_copy_options(waits.h, &o);
 		break;
 	default:
@@ -846,6 +949,8 @@ static void locks_are_taken(void)
 {
 	struct gdri_handle *handle;
 	pthread_mutex_t *lock;
+	struct gdri_entry *e;
+	uint32_t state;
 
 	waits.memory = vmm_new(0, 3);
 	waits.cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
@@ -855,11 +960,15 @@ static void locks_are_taken(void)
 	pthread_mutex_unlock(&handle->lock);
 	if (unit_row == 3)
 		OK(barcopy_cache_invalidate(waits.cache, waits.memory, 1));
-	lock = unit_row > 5 ? &handle->lock : &found(waits.cache)->lock;
+	e = (struct gdri_entry *)gdri_slots_find(&gdri_entries, waits.r.entry);
+	state = atomic_load(&e->state);
+	lock = unit_row > 6 ? &handle->lock : &found(waits.cache)->lock;
 	pthread_mutex_lock(lock);
 	unit_start(1, calls_that_wait, NULL, 0);
 	unit_wait_asleep();
 	ck_assert_msg(!atomic_load(&waits.went_on), "the call took no lock");
+	if (unit_row == 6)
+		ck_assert_msg(atomic_load(&e->state) == state, "the call took the lock too late");
 	pthread_mutex_unlock(lock);
 	ck_assert_ptr_null(unit_join());
 	/* Nor did it keep one. */
@@ -1098,6 +1207,7 @@ static void ended_meanwhile(void)
 	gdri_slot_retire(&cache->slot);
 	pthread_mutex_unlock(&cache->ctx->lock);
 	ck_assert_int_eq((int)(intptr_t)unit_join(), EINVAL);
+	FAILS(-EINVAL, gdri_cache_invalidate(cache, (uintptr_t)trimmed, 0, 1));
 	(void)gdri_slot_publish(&cache->slot);
 	end_now(); /* no other call holds the context */
 }
@@ -1484,27 +1594,32 @@ static const struct unit_test tests[] = {
 	{ "SYNC_MEMOPS is a choice", sync_memops_is_a_choice, "" },
 	{ "copy options are the cache's", options_are_the_caches, "" },
 	{ "looks while over the limit", looks_when_over, "GDRSIM_DEVICES=2" },
-	{ "a hit at an end", hit_at_an_end, DMABUF, .rows = 2 },
+	{ "a hit at an end", hit_at_an_end, DMABUF, .rows = 5 },
 	{ "shared ranges", shared_ranges, DMABUF },
 	{ "joined", joined, DMABUF },
 	{ "not joined", not_joined, DMABUF },
+	{ "stale is not joined", stale_is_not_joined, DMABUF },
 	{ "settled", settled, DMABUF },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "most users", most_users, DMABUF },
 	{ "no memory for the second node", half_entered, "", .bare = true },
+	{ "a node is split", node_is_split, "", .bare = true },
 	{ "neighbours are forgotten", neighbours_are_forgotten, DMABUF },
 	{ "reallocated during the pin", reallocated_during_the_pin, DMABUF },
 	{ "pinned beside an invalidation", pinned_beside_an_invalidation, DMABUF },
+	{ "pinned beside its neighbour's", pinned_beside_its_neighbour, DMABUF, .rows = 2 },
 	{ "many parts are swept", many_parts_are_swept, DMABUF },
 	{ "two allocations are hit", two_allocations_are_hit, DMABUF },
 	{ "nothing is kept", nothing_is_kept, DMABUF },
+	{ "tried again", tried_again, DMABUF },
+	{ "parts are freed", parts_are_freed, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
 	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
-	{ "locks are taken", locks_are_taken, DMABUF, .rows = 9 },
+	{ "locks are taken", locks_are_taken, DMABUF, .rows = 10 },
 	{ "no memory for a handle", no_memory_for_a_handle, "" },
 	{ "no memory for a cache", no_memory_for_a_cache, "" },
 	{ "an allocation that was learnt", learnt, DMABUF },

@@ -180,6 +180,7 @@ static void test_unknown_memory_cached(void)
 			OK(gdr_copy_to_mapping(r.handle, r.cpu_ptr, &i, sizeof(i)));
 			OK(barcopy_cache_put(cache, &r));
 			ck_assert_uint_eq(node.pins(), notified);
+			ck_assert_uint_eq(cache_stats(cache).bytes_pinned, notified * PAGE);
 		}
 		ck_assert_uint_eq(cache_stats(cache).misses, notified ? 1 : 3);
 		ck_assert_uint_eq(cache_stats(cache).hits, notified ? 2 : 0);
