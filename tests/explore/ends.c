@@ -41,6 +41,45 @@ void hit(int thread)
 	MUST(barcopy_cache_put(c, &r));
 }
 
+/* ---- piece: the same in two places of one allocation, which no buffer ID tells apart ----------- */
+
+static int began; /* threads: the last one replaces what the others hit */
+
+void piece_begin(void)
+{
+	barcopy_region_t r;
+
+	ex_patience = 16; /* with 1 the other thread always runs in the middle of the pin */
+	shared[0] = standin_chunks(0, 0, 1, 4 * CHUNK, STANDIN_EXPORTABLE);
+	shared[1] = shared[0] + 2 * CHUNK;
+	fill(shared[0], 0);
+	fill(shared[1], 1);
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = 0;
+	MUST(barcopy_cache_get(a, shared[0], 8, &r));
+	MUST(barcopy_cache_put(a, &r));
+}
+
+void piece(int thread)
+{
+	bool last = ++began == THREADS;
+	barcopy_region_t r;
+
+	(void)thread;
+	in_context();
+	if (last)
+		MUST(barcopy_cache_trim(a, 0));
+	for (uint32_t n = last ? 1 : 100; n; n--) {
+		MUST(barcopy_cache_get(a, shared[last], 8, &r));
+		if (last)
+			ex_yield();
+		check_tag(r.cpu_ptr, last, "a get");
+		MUST(barcopy_cache_put(a, &r));
+		ex_progress();
+	}
+}
+
 /* ---- fresh: a get without a lock has found an entry, which is made anew at the same address --- */
 
 void fresh(int thread)

@@ -93,6 +93,9 @@ FAULTS = {
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 """, """	if ((gdri_cache_is_notified(cache) ||
 """)]),
+    "hit-of-another-piece": ("piece", [("src/cache/cache.h", """	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
+""", """	if (e->cache == cache &&
+""")]),
     "user-without-acquire": ("fresh", [("src/cache/cache.h", """							memory_order_acquire,
 """, """							memory_order_relaxed,
 """)]),
