@@ -41,6 +41,7 @@ static inline void cache_table_check_one(struct gdri_slot *slot, void *arg)
 			gdri_entry_bytes(e);
 	}
 	ck_assert_uint_eq(count, cache->count);
+	ck_assert_uint_eq(atomic_load(&cache->leaving), 0);
 	for (int i = 0; i < GDRI_CACHE_GPUS; i++)
 		ck_assert_uint_eq(bytes[i], cache->gpu[i].bytes);
 	for (; (e = gdri_pages_next(&cache->pages, &at, UINT64_MAX, &stop)); at = stop) {
