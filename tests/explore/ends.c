@@ -80,6 +80,21 @@ void piece(int thread)
 	}
 }
 
+/* ---- caches: made and ended in one context by all threads -------------------------------------- */
+
+void caches(int thread)
+{
+	barcopy_cache_t c;
+
+	in_context();
+	for (uint32_t n = 1 + ex_random(3); n; n--) {
+		c = new_cache(g, true, UINT64_MAX);
+		uses(GET, c, shared[thread], (uint32_t)thread);
+		MUST(barcopy_cache_destroy(c));
+		ex_progress();
+	}
+}
+
 /* ---- fresh: a get without a lock has found an entry, which is made anew at the same address --- */
 
 void fresh(int thread)

@@ -93,6 +93,11 @@ FAULTS = {
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 """, """	if ((gdri_cache_is_notified(cache) ||
 """)]),
+    "cache-listed-without-lock": ("caches", [("src/cache/cache.c", """	LIST_INSERT_HEAD(&ctx->caches, cache, link);
+	pthread_mutex_unlock(&ctx->lock);
+""", """	pthread_mutex_unlock(&ctx->lock);
+	LIST_INSERT_HEAD(&ctx->caches, cache, link);
+""")]),
     "hit-of-another-piece": ("piece", [("src/cache/cache.h", """	if (e->cache == cache && gdri_entry_covers(e, addr, size) &&
 """, """	if (e->cache == cache &&
 """)]),

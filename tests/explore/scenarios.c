@@ -869,6 +869,7 @@ const struct scenario scenarios[] = {
 	{ "queue", 3, 256, remember, queue, queues_check },
 	{ "hit", 2, 256, hit_begin, hit, end_caches },
 	{ "piece", 4, 256, piece_begin, piece, end_caches },
+	{ "caches", 3, 256, remember, caches, all_is_back },
 	{ "fresh", 2, 256, hit_begin, fresh, end_caches },
 	{ "joined", 2, 256, joined_begin, joined, end_caches },
 	{ "doom", 3, 256, doom_begin, doom, doom_check },

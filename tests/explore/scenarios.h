@@ -80,7 +80,7 @@ int gone(int rc, const char *what);
 /* ---- ends.c ---------------------------------------------------------------------------------- */
 
 void hit_begin(void), hit(int thread), fresh(int thread);
-void piece_begin(void), piece(int thread);
+void piece_begin(void), piece(int thread), caches(int thread);
 void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
 void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
