@@ -28,16 +28,9 @@ void check_failed(const char *fmt, ...)
 	_exit(1);
 }
 
-int drv_try_open(const char *node)
-{
-	int fd = open(node, O_RDWR | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
 int drv_open_at(const char *node)
 {
-	int fd = drv_try_open(node);
+	int fd = open(node, O_RDWR | O_CLOEXEC);
 
 	CHECK(fd >= 0);
 	return fd;
