@@ -105,11 +105,6 @@ guest_build_one() {
 		-I "$SRC/gdrdrv" -I "$RIG/provider" -I "$RIG/guest" "$RIG"/guest/*.c "$KERNEL_TESTS"/*.c -o "$GUEST"
 }
 
-hostcheck_build() {
-	(flock 9 && { [ -e "$BUILD/hostcheck" ] ||
-		gcc -O1 -Wall -Werror "$RIG/hostcheck.c" -o "$BUILD/hostcheck"; }) 9>"$BUILD/guest.lock"
-}
-
 # The system's libraries that a program needs, for the initramfs; not those of the project.
 libraries_of() {
 	[ "$K_ARCH" = amd64 ] || { cross_libraries_of "$1"; return; }
@@ -168,8 +163,7 @@ rig_library() {
 			RIG_EXTRA="$RIG_EXTRA $out/contract_$name"
 		done
 	} >"$log" 2>&1 || return 1
-	RIG_EXTRA="$RIG_EXTRA $out/libcuda.so.1:/usr/lib/libcuda.so.1"
-	for name in libgdrapi.so libgdrapi.so.2; do
+	for name in libcuda.so.1 libgdrapi.so libgdrapi.so.2; do
 		RIG_EXTRA="$RIG_EXTRA $out/$name:/usr/lib/$name"
 	done
 	for name in "$out"/gdrcopy_*; do
@@ -230,11 +224,11 @@ rig_build() {
 	done
 }
 
-# Checks that the BAR's file has the bytes that the guest wrote in each set-up.
+# Checks that the BAR's file has the numbers that the guest wrote in each set-up.
 host_check() {
-	local off len seed n=0
-	while read -r _ off len seed; do
-		"$BUILD/hostcheck" "$W/bar" "$off" "$len" "$seed" || return 1
+	local off len first n=0
+	while read -r _ off len first; do
+		cmp -n "$len" -i "$off:0" "$W/bar" <(seq "$first" $((first + len / 8))) || return 1
 		n=$((n + 1))
 	done < <(grep '^HOSTCHECK' "$W/console.one")
 	[ "$n" -gt 0 ] && [ "$n" -eq "$(grep -c '^ok .*/host-pattern ' "$W/console.one")" ]
@@ -286,7 +280,7 @@ rig_accel() {
 		tail -1 "$file"
 	else
 		[ -w /dev/kvm ] && [ "$(uname -m)" = "$machine" ] &&
-			[ -n "$(rig_qemu "" | grep '^EXIT')" ] || accel=tcg
+			[ -n "$(rig_qemu "" 2>/dev/null | grep '^EXIT')" ] || accel=tcg
 		printf '%s\n' "$host" "$accel" | tee "$file" | tail -1
 	fi
 }
@@ -319,7 +313,6 @@ rig_boot_group() {
 rig_boot() {
 	local name=$1 start arg group groups=() library= setups= rest=() failed= was_ok was_bad was_skipped
 	shift
-	hostcheck_build || { fail "$name: hostcheck"; return 1; }
 	make_initrd || { fail "$name: initramfs"; return 1; }
 	[ -z "$RIG_COMMANDS" ] || library=persistent,callback
 	for arg in $*; do

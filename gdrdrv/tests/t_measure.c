@@ -250,26 +250,28 @@ static void t_measure_large(void)
 }
 
 /*
- * Writes bytes that the host checks in the BAR's file after the machine has ended: each set-up has
- * a place of its own.
+ * Writes lines of eight bytes, a number each, that the host checks in the BAR's file after the machine
+ * has ended: each set-up has a place of its own.
  */
 static void t_host_pattern(void)
 {
 	struct provider_alloc mem = { .size = 2 * GPU_PAGE,
 				      .flags = PROVIDER_KEEP,
 				      .keep = rig.setup };
-	unsigned int seed = 4711 + 64 * rig.setup + (unsigned int)rig.mode + rig.seed;
-	uint8_t *want = malloc(2 * GPU_PAGE);
+	unsigned int first = 1000000 + rig.seed % 1000000 + 100000 * rig.setup;
 	volatile uint8_t *p;
+	char line[16];
 	size_t i;
 
 	CHECK(ioctl(prov, PROVIDER_IOC_ALLOC, &mem) == 0);
 	p = must_map(drv, must_pin(drv, mem.va, 2 * GPU_PAGE), 2 * GPU_PAGE);
-	pattern(want, 2 * GPU_PAGE, seed);
-	for (i = 0; i < 2 * GPU_PAGE; i++)
-		p[i] = want[i];
+	for (i = 0; i < 2 * GPU_PAGE; i++) {
+		if (i % 8 == 0)
+			snprintf(line, sizeof(line), "%u\n", first + (unsigned int)i / 8);
+		p[i] = (uint8_t)line[i % 8];
+	}
 	printf("HOSTCHECK %llu %lu %u\n", (unsigned long long)(mem.phys - gpu_info(prov).bar_phys),
-	       2 * GPU_PAGE, seed);
+	       2 * GPU_PAGE, first);
 }
 
 const struct test tests_measure[] = {

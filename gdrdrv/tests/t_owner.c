@@ -370,8 +370,7 @@ static void t_fd_collected(void)
 	CHECK_EQ(nr_listed(), 1);
 	/*
 	 * Closing any unix socket wakes the collector. It runs in the closing process (5.10) or in
-	 * a worker, so a child closes sockets here. The test's time limit ends the loop if the
-	 * collector closes nothing.
+	 * a worker, so a child closes sockets here.
 	 */
 	pid = fork();
 	while (!pid && nr_listed()) {

@@ -132,10 +132,7 @@ struct slot {
 	uint64_t va, h; /* a buffer; a pin, possibly of a freed buffer */
 	size_t size, pinned_size, len; /* len: of the mapping */
 	uint32_t number, pinned_number; /* of a buffer */
-	/*
-	 * For readers without the lock: changes with each change of the mapping, odd while mapped.
-	 */
-	unsigned int seq;
+	unsigned int seq; /* for readers without the lock: one more with each change; odd: mapped */
 	volatile uint8_t *p;
 };
 

@@ -28,16 +28,9 @@ void check_failed(const char *fmt, ...)
 	_exit(1);
 }
 
-int drv_try_open(const char *node)
-{
-	int fd = open(node, O_RDWR | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
 int drv_open_at(const char *node)
 {
-	int fd = drv_try_open(node);
+	int fd = open(node, O_RDWR | O_CLOEXEC);
 
 	CHECK(fd >= 0);
 	return fd;
@@ -466,7 +459,7 @@ void become_user_like_root(void)
 		CHECK_EQ(wait_child(helper), 0);
 		CHECK(!setuid(0));
 	} else {
-		CHECK_EQ(errno, EINVAL);
+		CHECK(errno == EINVAL || errno == EPERM); /* EPERM: with a patch of Debian's */
 	}
 	close(ready[0]);
 	close(ready[1]);

@@ -116,7 +116,6 @@ void check_failed(const char *fmt, ...) __attribute__((noreturn, format(printf, 
 extern sigjmp_buf *check_jmp;
 
 /* dev.c; a function of type int returns 0 or -errno, unless its comment names another result. */
-int drv_try_open(const char *node); /* a descriptor or -errno */
 int drv_open_at(const char *node); /* a descriptor; checks */
 int drv_open(void); /* of the usual node; likewise */
 int prov_open(void); /* likewise */
@@ -177,7 +176,6 @@ long long now_us(void);
 void become_user_like_root(void); /* another user, who chose a number */
 int wait_child(pid_t pid); /* exit code, or 128 + signal */
 void pattern(uint8_t *buf, size_t len, unsigned int seed);
-
 int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */

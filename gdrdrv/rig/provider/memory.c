@@ -57,7 +57,6 @@ static bool pick_pages(struct provider_block *block, u32 flags, u32 keep)
 int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg)
 {
 	struct provider_block *block;
-	int ret = -ENOMEM;
 
 	if (!arg->size || arg->size > provider_bar.size)
 		return -ENOMEM;
@@ -93,7 +92,7 @@ int provider_block_alloc(struct provider_file *owner, struct provider_alloc *arg
 err_free:
 	kvfree(block->pages);
 	kfree(block);
-	return ret;
+	return -ENOMEM;
 }
 
 struct provider_block *provider_block_find_locked(u64 va, u64 len)
