@@ -96,7 +96,7 @@ LIB_SRCS := $(addprefix src/, \
 	$(addprefix core/, ctx.c handle.c mem.c offload.c parts.c region.c) \
 	$(addprefix cache/, cache.c entry.c evict.c miss.c pages.c) \
 	$(addprefix calls/, copies.c gdrapi.c ports.c queues.c registry.c shared.c single.c stats.c vectors.c) \
-	$(addprefix queue/, messages.c port.c queue.c)) $(GDRI_COPY_SRCS)
+	$(addprefix queue/, port.c queue.c ring.c)) $(GDRI_COPY_SRCS)
 
 LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),src/backend/rm_range.c \
 	$(addprefix src/cuda/, import_slots.c watch.c))

@@ -4,7 +4,7 @@
 
 #include "base/inside.h"
 #include "calls/calls.h"
-#include "queue/port.h"
+#include "queue/ring.h"
 
 /* What gdr_get_info() filled before it became a macro: today's struct without its last member. */
 enum { INFO_V1_SIZE = offsetof(gdr_info_v2_t, mapping_type) };
@@ -56,8 +56,7 @@ int gdr_close(gdr_t g)
 	gdri_inside_enter();
 	rc = gdri_ctx_retire(g, &ctx);
 	if (!rc) {
-		gdri_ports_end(ctx); /* the memory of both is among the handles */
-		gdri_queues_end(ctx);
+		gdri_rings_end(ctx); /* their memory is among the handles */
 		/* Before the handles: a last put under way ends a handle. */
 		gdri_caches_end(ctx, true);
 		rc = gdri_handles_end(ctx);

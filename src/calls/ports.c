@@ -9,29 +9,22 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 			barcopy_port_t *port)
 {
 	barcopy_port_options_t o = { 0 };
-	struct gdri_ctx *ctx;
-	int rc = 0;
+	void *name;
+	int rc = port ? 0 : gdri_null("port");
 
-	if (!port)
-		rc = gdri_null("port");
-	else if (options)
+	if (!rc && options)
 		rc = gdri_struct_in(&o, sizeof(o), FIRST_PORT_OPTIONS, options);
-	if (!o.lines)
-		o.lines = GDRI_PORT_LINES;
+	rc = rc ?: gdri_check_flags(o.flags, BARCOPY_PORT_MANUAL, "a port");
+	rc = rc ?: gdri_ring_create(g, &gdri_port_kind, device, o.lines, &o, &name);
 	if (!rc)
-		rc = gdri_check_flags(o.flags, BARCOPY_PORT_MANUAL, "a port");
-	if (!rc && (o.lines < GDRI_QUEUE_RING_MIN || o.lines > GDRI_QUEUE_RING_MAX ||
-		    o.lines & (o.lines - 1)))
-		rc = gdri_fail(EINVAL, "lines is %u: a port has a power of two from %d to %d",
-			       o.lines, GDRI_QUEUE_RING_MIN, GDRI_QUEUE_RING_MAX);
-	rc = rc ?: gdri_ctx_get(g, &ctx);
-	return gdri_out(rc ?: gdri_ctx_put(ctx, gdri_port_create(ctx, device, &o, port)));
+		*port = name;
+	return gdri_out(rc);
 }
 
 int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view)
 {
-	const struct gdri_port *p = gdri_port_find(port);
-	int rc = !p ? gdri_port_refuse(port) : view ? 0 : gdri_null("view");
+	const struct gdri_port *p = gdri_ring_find(&gdri_ports, port);
+	int rc = !p ? gdri_ring_refuse(port, &gdri_port_kind) : view ? 0 : gdri_null("view");
 
 	if (!rc)
 		*view = p->view;
@@ -41,11 +34,11 @@ int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view)
 int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, uint32_t n,
 			 uint32_t *count, uint64_t timeout_ns)
 {
-	struct gdri_port *p = gdri_port_find(port);
+	struct gdri_port *p = gdri_ring_find(&gdri_ports, port);
 
 	if (__builtin_expect(!p || !messages || !count || !n, 0))
 		return gdri_out(
-			!p  ? gdri_port_refuse(port)
+			!p  ? gdri_ring_refuse(port, &gdri_port_kind)
 			: n ? gdri_null("messages or count")
 			    : gdri_fail(EINVAL, "n is 0: the call receives at least one post"));
 	return gdri_out(gdri_port_receive(p, messages, n, count, timeout_ns));
@@ -53,52 +46,34 @@ int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, 
 
 int barcopy_port_retire(barcopy_port_t port, uint64_t post, uint32_t n)
 {
-	struct gdri_port *p = gdri_port_find(port);
+	struct gdri_port *p = gdri_ring_find(&gdri_ports, port);
 
-	return gdri_out(p ? gdri_port_retire(p, post, n) : gdri_port_refuse(port));
+	return gdri_out(p ? gdri_port_retire(p, post, n) : gdri_ring_refuse(port, &gdri_port_kind));
 }
 
 int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64_t *answers,
 			uint32_t count)
 {
-	const struct gdri_port *p = gdri_port_find(port);
+	const struct gdri_port *p = gdri_ring_find(&gdri_ports, port);
 
 	if (!p || !calls || !answers)
-		return gdri_out(p ? gdri_null("calls or answers") : gdri_port_refuse(port));
+		return gdri_out(p ? gdri_null("calls or answers")
+				  : gdri_ring_refuse(port, &gdri_port_kind));
 	return gdri_out(gdri_port_answer(p, calls, answers, count));
 }
 
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags)
 {
-	struct gdri_port *p = gdri_port_find(port);
-	int rc = p ? gdri_check_flags(flags, BARCOPY_PORT_ABORT, "a stop") : gdri_port_refuse(port);
-
-	if (!rc)
-		gdri_port_stop(p, flags);
-	return gdri_out(rc);
+	return gdri_out(gdri_check_flags(flags, BARCOPY_PORT_ABORT, "a stop")
+				?: gdri_ring_stop(&gdri_port_kind, port, flags));
 }
 
 int barcopy_port_end(barcopy_port_t port)
 {
-	struct gdri_port *p = gdri_port_find(port);
-
-	if (p)
-		gdri_port_end(p);
-	return gdri_out(p ? 0 : gdri_port_refuse(port));
+	return gdri_out(gdri_ring_stop(&gdri_port_kind, port, GDRI_RING_END));
 }
 
 int barcopy_port_destroy(barcopy_port_t port)
 {
-	struct gdri_port *p = gdri_port_find(port);
-	struct gdri_ctx *ctx;
-	int rc = p ? gdri_ctx_get(atomic_load_explicit(&p->g, memory_order_acquire), &ctx)
-		   : gdri_port_refuse(port);
-
-	if (rc)
-		return gdri_out(rc);
-	if (gdri_slot_is(&p->slot, (uintptr_t)port))
-		gdri_port_destroy(p);
-	else
-		rc = gdri_port_refuse(port);
-	return gdri_out(gdri_ctx_put(ctx, rc));
+	return gdri_out(gdri_ring_destroy(&gdri_port_kind, port));
 }

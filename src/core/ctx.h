@@ -15,14 +15,13 @@ struct gdri_ctx {
 
 	pthread_cond_t idle; /* signalled when calls becomes 0 */
 	pthread_mutex_t ranges_lock; /* guards ranges; before the locks of caches */
-	pthread_mutex_t lock; /* guards the next five; after handle->lock */
+	pthread_mutex_t lock; /* guards the next four; after handle->lock */
 
 	/* From here on a context begins as zeroes. */
 	unsigned int calls; /* that are at work on this context */
 	LIST_HEAD(, gdri_handle) handles;
 	LIST_HEAD(, gdri_cache) caches;
-	LIST_HEAD(, gdri_queue) queues;
-	LIST_HEAD(, gdri_port) ports;
+	LIST_HEAD(, gdri_ring) rings; /* of queues and ports */
 	/* The caches of ranges, by the flags of barcopy_map_range(): made when first used. */
 	struct gdri_cache *ranges[4];
 	_Atomic uint64_t unpinned; /* regions that its registration caches have unpinned */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,7 +11,6 @@
 #include "base/process.h"
 #include "copy/fence.h"
 #include "copy/impl.h"
-#include "core/ctx.h"
 #include "cuda/cuda.h"
 
 /* Polls between two readings of the clock; lines retired before kernels are told in any case. */
@@ -31,7 +29,7 @@ static void show(struct gdri_port *p)
 		return;
 	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
 	p->shown = p->retired;
-	gdri_post64(p->plan, p->control + BARCOPY_PORT_RETIRED_AT, p->retired);
+	gdri_post64(p->ring.plan, p->ring.control + BARCOPY_PORT_RETIRED_AT, p->retired);
 }
 
 /* Behind the loads of lines that are retired. */
@@ -39,7 +37,7 @@ static void advance(struct gdri_port *p)
 {
 	uint8_t *done;
 
-	while (*(done = &p->done[p->retired & (p->lines - 1)])) {
+	while (*(done = &p->done[p->retired & (p->ring.lines - 1)])) {
 		*done = 0;
 		p->retired++;
 	}
@@ -49,31 +47,17 @@ static void advance(struct gdri_port *p)
 /* Reads line i. Returns its header; -1: a word of it has not arrived. */
 static inline int read_line(const struct gdri_port *p, uint64_t i, barcopy_port_message_t *to)
 {
-	const uint64_t lap_bits = (uint64_t)BARCOPY_QUEUE_LAP_MASK << BARCOPY_QUEUE_DATA_BITS;
-	const char *from = p->ring + (i & (p->lines - 1)) * GDRI_LINE;
-	uint64_t w[8], lap = ((i >> p->shift) + 1) << BARCOPY_QUEUE_DATA_BITS & lap_bits;
-	uint64_t differs = 0;
-	unsigned int head;
+	int rc = gdri_line_read(&p->ring, i, to->data);
+	unsigned int head = (unsigned int)rc;
 
-	/* The last word first: while no line arrives, a poll reads only this word. */
-	w[7] = gdri_load64(from + 56);
-	if ((w[7] ^ lap) & lap_bits)
-		return -1;
-	GDRI_UNROLL
-	for (unsigned int k = 0; k < 7; k++) {
-		w[k] = gdri_load64(from + 8 * k);
-		differs |= w[k] ^ lap;
-	}
-	if (differs & lap_bits)
-		return -1;
-	head = (unsigned int)(w[0] >> 56);
+	if (rc < 0)
+		return rc;
 	to->post = i + 1;
 	to->size = head & BARCOPY_QUEUE_HEAD_SIZE;
 	if (to->size > BARCOPY_QUEUE_LINE)
 		to->size = 0;
-	to->call = head & BARCOPY_PORT_HEAD_CALL ? (uint32_t)w[0] : 0;
-	gdri_queue_join(to->data, w);
-	return (int)head;
+	to->call = (uint32_t)to->data[0] & -(head / BARCOPY_PORT_HEAD_CALL); /* no branch */
+	return rc;
 }
 
 /* Line i is no post: a thread whose call found its slot taken has left the line out. */
@@ -83,7 +67,7 @@ static void skip(struct gdri_port *p, uint64_t i)
 		return; /* as a post */
 	gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 	pthread_mutex_lock(&p->gate);
-	p->done[i & (p->lines - 1)] = 1;
+	p->done[i & (p->ring.lines - 1)] = 1;
 	advance(p);
 	pthread_mutex_unlock(&p->gate);
 }
@@ -101,7 +85,7 @@ static int rest(struct gdri_port *p, uint64_t *start, uint64_t timeout_ns)
 	now = gdri_now_ns();
 	if (now - p->asked >= GDRI_ASK_NS) { /* also if a caller polls without waiting */
 		p->asked = now;
-		if (!gdri_cuda_context_works(p->pages->context))
+		if (!gdri_cuda_context_works(p->ring.pages->context))
 			return -EPIPE;
 	}
 	*start = *start ?: now;
@@ -163,7 +147,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 			 * Another thread closed the slot before its last answer, which came before
 			 * this call.
 			 */
-			if (call & 1 && call >> 8 < p->lines) {
+			if (call & 1 && call >> 8 < p->ring.lines) {
 				gdri_fence_after_read(GDR_MAPPING_TYPE_CACHING);
 				gdri_store32(&p->open[call >> 8], call);
 			}
@@ -208,12 +192,12 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 	/* A line that is no post may have been retired before it counts as received. */
 	valid = p->retired <= received && first - p->retired < received - p->retired &&
 		n <= received - first;
-	while (valid && i < first + n && !p->done[i & (p->lines - 1)])
+	while (valid && i < first + n && !p->done[i & (p->ring.lines - 1)])
 		i++;
 	valid = valid && i == first + n;
 	if (valid) {
 		while (i-- > first)
-			p->done[i & (p->lines - 1)] = 1;
+			p->done[i & (p->ring.lines - 1)] = 1;
 		advance(p);
 	}
 	pthread_mutex_unlock(&p->gate);
@@ -229,7 +213,7 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 /* Without a locked instruction, which would wait until the last answer has left the CPU. */
 static bool close_slot(const struct gdri_port *p, uint32_t call)
 {
-	if (!call || call >> 8 >= p->lines || gdri_load32(&p->open[call >> 8]) != call)
+	if (!call || call >> 8 >= p->ring.lines || gdri_load32(&p->open[call >> 8]) != call)
 		return false;
 	gdri_store32(&p->open[call >> 8], 0);
 	return true;
@@ -252,22 +236,24 @@ int gdri_port_answer(const struct gdri_port *p, const uint32_t *calls, const uin
 				 i);
 	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
 	for (i = 0; i < count; i++) {
-		char *to = p->control + BARCOPY_PORT_CONTROL +
+		char *to = p->ring.control + BARCOPY_PORT_CONTROL +
 			   (uint64_t)(calls[i] >> 8) * BARCOPY_PORT_SLOT;
 		uint64_t word = (uint64_t)calls[i] << BARCOPY_PORT_REPLY_BITS | answers[i];
 
-		if (p->plan->posts)
-			gdri_post64(p->plan, to, word);
+		if (p->ring.plan->posts)
+			gdri_post64(p->ring.plan, to, word);
 		else
 			gdri_store64(to, word);
 	}
-	if (!p->plan->posts && count)
-		gdri_fence_push(p->plan->fences);
+	if (!p->ring.plan->posts && count)
+		gdri_fence_push(p->ring.plan->fences);
 	return 0;
 }
 
-static void set_state(struct gdri_port *p, uint32_t bits)
+void gdri_port_stop(struct gdri_ring *ring, uint32_t flags)
 {
+	const uint32_t bits = BARCOPY_PORT_STOPPED_BIT | (flags ? BARCOPY_PORT_ABORTED_BIT : 0);
+	struct gdri_port *p = (struct gdri_port *)ring;
 	uint32_t before, state = atomic_fetch_or_explicit(&p->state, bits, memory_order_seq_cst);
 
 	state |= bits;
@@ -277,112 +263,49 @@ static void set_state(struct gdri_port *p, uint32_t bits)
 	 */
 	do {
 		before = state;
-		gdri_post64(p->plan, p->control + BARCOPY_PORT_STATE_AT,
+		gdri_post64(ring->plan, ring->control + BARCOPY_PORT_STATE_AT,
 			    p->view.generation | state);
-		gdri_flush_word(p->plan, p->control + BARCOPY_PORT_STATE_AT);
+		gdri_flush_word(ring->plan, ring->control + BARCOPY_PORT_STATE_AT);
 		state = atomic_load_explicit(&p->state, memory_order_seq_cst);
 	} while (state != before);
+	if (flags & GDRI_RING_END)
+		atomic_store_explicit(&p->ended, true, memory_order_release);
 }
 
-void gdri_port_stop(struct gdri_port *p, uint32_t flags)
-{
-	set_state(p, flags & BARCOPY_PORT_ABORT
-			     ? BARCOPY_PORT_STOPPED_BIT | BARCOPY_PORT_ABORTED_BIT
-			     : BARCOPY_PORT_STOPPED_BIT);
-}
+/* ---- create ---------------------------------------------------------------------------------- */
 
-void gdri_port_end(struct gdri_port *p)
-{
-	set_state(p, BARCOPY_PORT_STOPPED_BIT | BARCOPY_PORT_ABORTED_BIT);
-	atomic_store_explicit(&p->ended, true, memory_order_release);
-}
-
-/* ---- create and destroy ---------------------------------------------------------------------- */
-
-static void free_blocks(struct gdri_port *p)
-{
-	gdri_queue_unmap(p->ctx, &p->mem);
-	if (p->pages)
-		gdri_cuda_give_pages(p->pages);
-	free(p->open);
-	gdri_slots_free(&gdri_ports, &p->slot);
-}
-
-int gdri_port_create(struct gdri_ctx *ctx, int device, const barcopy_port_options_t *o,
-		     barcopy_port_t *out)
+static void set_up_port(struct gdri_ring *r, const void *options)
 {
 	static atomic_uint generations;
-	struct gdri_port *p = (struct gdri_port *)gdri_slots_new(&gdri_ports, sizeof(*p), NULL);
-	int rc;
+	const barcopy_port_options_t *o = options;
+	struct gdri_port *p = (struct gdri_port *)r;
 
-	if (!p)
-		return gdri_fail(ENOMEM, "no memory for a port");
-	memset((char *)p + offsetof(struct gdri_port, control), 0,
-	       sizeof(*p) - offsetof(struct gdri_port, control));
 	pthread_mutex_init(&p->gate, NULL);
-	p->ctx = ctx;
-	p->lines = o->lines;
-	p->shift = (uint32_t)__builtin_ctz(o->lines);
-	p->quantum = o->lines / 4 < QUANTUM ? o->lines / 4 : QUANTUM;
+	p->open = r->arrays;
+	p->done = (uint8_t *)(p->open + r->lines);
+	p->quantum = r->lines / 4 < QUANTUM ? r->lines / 4 : QUANTUM;
 	p->manual = o->flags & BARCOPY_PORT_MANUAL;
 	p->spin_ns = o->spin_ns;
 	p->yield_ns = o->yield_ns;
 	p->sleep_ns = o->sleep_ns;
-	p->open = calloc(o->lines, sizeof(*p->open) + sizeof(*p->done));
-	p->done = (uint8_t *)(p->open + o->lines);
-	rc = p->open ? gdri_queue_map(ctx, device,
-				      BARCOPY_PORT_CONTROL + p->lines * (size_t)BARCOPY_PORT_SLOT,
-				      &p->mem, &p->plan)
-		     : gdri_fail(ENOMEM, "no memory for a port");
-	rc = rc ?: gdri_cuda_take_pages(device, p->lines * GDRI_LINE, &p->pages);
-	if (rc) {
-		free_blocks(p);
-		return rc;
-	}
-	p->control = p->mem.cpu_ptr;
-	p->ring = p->pages->host;
 	p->view = (barcopy_port_view_t){
-		.ring = p->pages->addr,
-		.control = p->mem.device_ptr,
+		.ring = r->pages->addr,
+		.control = r->gpu,
 		.generation = (uint64_t)BARCOPY_QUEUE_VERSION << 56 |
 			      (uint64_t)(++generations & 0xffffff) << 32,
-		.lines = p->lines,
+		.lines = r->lines,
 	};
-	gdri_put64(p->plan, p->control + BARCOPY_PORT_STATE_AT, p->view.generation);
-	atomic_store_explicit(&p->g, (gdr_t)(uintptr_t)gdri_slot_name(&ctx->slot),
-			      memory_order_release);
-	pthread_mutex_lock(&ctx->lock);
-	LIST_INSERT_HEAD(&ctx->ports, p, link);
-	pthread_mutex_unlock(&ctx->lock);
-	*out = (barcopy_port_t)(uintptr_t)gdri_slot_publish(&p->slot);
-	return 0;
+	gdri_put64(r->plan, r->control + BARCOPY_PORT_STATE_AT, p->view.generation);
 }
 
-/* Nobody finds the port any more, and kernels post nothing more. */
-static void retire_port(struct gdri_port *p)
-{
-	gdri_slot_retire(&p->slot);
-	if (gdri_cuda_context_works(p->pages->context)) /* else the mapping may be gone */
-		gdri_port_end(p);
-	pthread_mutex_lock(&p->ctx->lock);
-	LIST_REMOVE(p, link);
-	pthread_mutex_unlock(&p->ctx->lock);
-}
-
-void gdri_port_destroy(struct gdri_port *p)
-{
-	retire_port(p);
-	free_blocks(p);
-}
-
-void gdri_ports_end(struct gdri_ctx *ctx)
-{
-	struct gdri_port *p;
-
-	while ((p = LIST_FIRST(&ctx->ports))) {
-		gdri_log(GDRI_LOG_ERROR, "a port was not destroyed: its memory stays allocated");
-		retire_port(p);
-		gdri_queue_abandon(ctx, &p->mem);
-		/* The object and its arrays stay as well: a receiver may be in a call. */
-	}
-}
+const struct gdri_ring_kind gdri_port_kind = {
+	.table = &gdri_ports,
+	.what = "a port",
+	.lines = 1024,
+	.object = sizeof(struct gdri_port),
+	.control = BARCOPY_PORT_CONTROL,
+	.gpu_line = BARCOPY_PORT_SLOT,
+	.array = sizeof(uint32_t) + sizeof(uint8_t), /* open, done */
+	.set_up = set_up_port,
+	.stop = gdri_port_stop,
+};

@@ -131,22 +131,14 @@ FAULTS = {
 		pthread_cond_wait(&(*ctx)->idle, &(*ctx)->lock);
 """, "")]),
     "attempts-stepped-over": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed == MOST_ATTEMPTS")]),
-    "queue-listed-without-lock": ("queue", [("src/queue/queue.c", """	pthread_mutex_lock(&ctx->lock);
-	LIST_INSERT_HEAD(&ctx->queues, q, link);
+    "ring-listed-without-lock": ("queue", [("src/queue/ring.c", """	pthread_mutex_lock(&ctx->lock);
+	LIST_INSERT_HEAD(&ctx->rings, r, link);
 	pthread_mutex_unlock(&ctx->lock);
-""", "	LIST_INSERT_HEAD(&ctx->queues, q, link);\n")]),
-    "queue-off-list-without-lock": ("queue", [("src/queue/queue.c", """	pthread_mutex_lock(&q->ctx->lock);
-	LIST_REMOVE(q, link);
-	pthread_mutex_unlock(&q->ctx->lock);
-""", "	LIST_REMOVE(q, link);\n")]),
-    "port-listed-without-lock": ("port", [("src/queue/port.c", """	pthread_mutex_lock(&ctx->lock);
-	LIST_INSERT_HEAD(&ctx->ports, p, link);
-	pthread_mutex_unlock(&ctx->lock);
-""", "	LIST_INSERT_HEAD(&ctx->ports, p, link);\n")]),
-    "port-off-list-without-lock": ("port", [("src/queue/port.c", """	pthread_mutex_lock(&p->ctx->lock);
-	LIST_REMOVE(p, link);
-	pthread_mutex_unlock(&p->ctx->lock);
-""", "	LIST_REMOVE(p, link);\n")]),
+""", "	LIST_INSERT_HEAD(&ctx->rings, r, link);\n")]),
+    "ring-off-list-without-lock": ("port", [("src/queue/ring.c", """	pthread_mutex_lock(&r->ctx->lock);
+	LIST_REMOVE(r, link);
+	pthread_mutex_unlock(&r->ctx->lock);
+""", "	LIST_REMOVE(r, link);\n")]),
     "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
 			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
 			    memory_order_relaxed))

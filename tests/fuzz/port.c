@@ -22,8 +22,8 @@ static barcopy_port_t port_of(uint32_t flags)
 /* The header and the seven words of a line arrive whole, in this lap. */
 static void arrive(const struct gdri_port *p, uint64_t line)
 {
-	uint64_t lap = ((line >> p->shift) + 1) & BARCOPY_QUEUE_LAP_MASK;
-	char *at = p->ring + line % LINES * GDRI_LINE;
+	uint64_t lap = ((line >> p->ring.shift) + 1) & BARCOPY_QUEUE_LAP_MASK;
+	char *at = p->ring.incoming + line % LINES * GDRI_LINE;
 
 	for (int i = 0; i < 8; i++) {
 		uint64_t word;
@@ -70,10 +70,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ports[1] = port_of(BARCOPY_PORT_MANUAL);
 	}
 	port = ports[data[0] & 1];
-	p = gdri_port_find(port);
+	p = gdri_ring_find(&gdri_ports, port);
 	p->received = p->retired = p->shown = data[1] | (uint64_t)data[2] << 40;
 	p->ended = data[3] & 1;
-	memset(p->ring, 0, LINES * GDRI_LINE);
+	memset(p->ring.incoming, 0, LINES * GDRI_LINE);
 	memset(p->open, 0, LINES * (sizeof(*p->open) + sizeof(*p->done)));
 	/* Steps: what, how many, and up to ten bytes that the kernel stores somewhere in the ring. */
 	for (data += HEAD, size -= HEAD; size >= STEP; data += STEP, size -= STEP) {
@@ -83,7 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		/* Within the lap of free lines: no line that is received and not retired. */
 		for (uint64_t i = received;
 		     i - p->retired < LINES && i < received + data[1] % LINES; i++) {
-			memcpy(p->ring + i % LINES * GDRI_LINE + data[2] % 7 * 8, data + 4, 8);
+			memcpy(p->ring.incoming + i % LINES * GDRI_LINE + data[2] % 7 * 8, data + 4,
+			       8);
 			if (data[0] & 0x80)
 				arrive(p, i);
 		}

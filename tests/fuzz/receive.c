@@ -24,22 +24,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (barcopy_queue_create(gdr_open(), 0, &options, &queue))
 			abort();
 	}
-	q = gdri_queue_find(queue);
+	q = gdri_ring_find(&gdri_queues, queue);
 	/* Words: capacity, where the ring is read, how many words have their line's lap. */
 	capacity = (data[0] | data[1] << 8) % (BARCOPY_QUEUE_LINE + 32);
 	q->received = q->credited = data[2] | (uint64_t)data[3] << 40;
 	memcpy(q->state, data + HEAD, BARCOPY_QUEUE_STATE);
-	memset(q->replies, 0, LINES * GDRI_LINE);
+	memset(q->ring.incoming, 0, LINES * GDRI_LINE);
 	size -= HEAD + BARCOPY_QUEUE_STATE;
-	memcpy(q->replies, data + HEAD + BARCOPY_QUEUE_STATE,
+	memcpy(q->ring.incoming, data + HEAD + BARCOPY_QUEUE_STATE,
 	       size < LINES * GDRI_LINE ? size : LINES * GDRI_LINE);
 	for (unsigned int i = 0; i < 8u * data[4]; i++) {
 		uint64_t line = q->received + i / 8, lap, word;
-		char *at = q->replies + line % LINES * GDRI_LINE + i % 8 * 8;
+		char *at = q->ring.incoming + line % LINES * GDRI_LINE + i % 8 * 8;
 
 		if (i >= LINES * 8)
 			break;
-		lap = (((line >> q->shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
+		lap = (((line >> q->ring.shift) + 1) & BARCOPY_QUEUE_LAP_MASK)
 		      << BARCOPY_QUEUE_DATA_BITS;
 		memcpy(&word, at, 8);
 		word &= ~((uint64_t)BARCOPY_QUEUE_LAP_MASK << BARCOPY_QUEUE_DATA_BITS);

@@ -206,14 +206,14 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 	static const size_t sizes[] = { 1, 47, 48 };
 	static const uint8_t message[48];
 	static uint64_t state[(BARCOPY_QUEUE_STATE + 4 * 64) / 8];
-	struct gdri_queue q = { .requests = (char *)w->map,
-				.control = (char *)w->map + 8192,
-				.state = (char *)state,
-				.replies = (char *)state + BARCOPY_QUEUE_STATE,
-				.plan = plan,
-				.lines = 16,
-				.shift = 4 };
-	uint64_t *line = (uint64_t *)(void *)q.replies, got[6];
+	struct gdri_queue q = { .ring = { .control = (char *)w->map + 8192,
+					  .incoming = (char *)state + BARCOPY_QUEUE_STATE,
+					  .plan = plan,
+					  .lines = 16,
+					  .shift = 4 },
+				.requests = (char *)w->map,
+				.state = (char *)state };
+	uint64_t *line = (uint64_t *)(void *)q.ring.incoming, got[6];
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		FENCES_ARE(plan, gdri_queue_send(&q, message, sizes[i], 0, 0), 0, sizes[i],
@@ -228,8 +228,8 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 			   : plan->posts ? HOST_READ "w"
 					 : HOST_READ "w" PUSH,
 			   i < 3 ? HOST_READ : HOST_READ "w");
-	FENCES_ARE(plan, gdri_queue_stop(&q, 0), 0, 0, "w" PUSH, "w");
-	FENCES_ARE(plan, gdri_queue_stop(&q, BARCOPY_QUEUE_ABORT), 0, 0,
+	FENCES_ARE(plan, gdri_queue_stop(&q.ring, 0), 0, 0, "w" PUSH, "w");
+	FENCES_ARE(plan, gdri_queue_stop(&q.ring, BARCOPY_QUEUE_ABORT), 0, 0,
 		   plan->posts ? "w" : "w" PUSH, "w");
 }
 

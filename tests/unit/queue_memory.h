@@ -36,6 +36,7 @@
 
 static uint64_t host_load(uintptr_t addr);
 static void know_gates(bool publish);
+static uint32_t lap_mask; /* of a run */
 /* The test's. */
 static bool context_works(void);
 static uint64_t host_time(void);
@@ -56,16 +57,16 @@ static uint64_t host_time(void);
 #define gdri_cuda_context_works(c)   ((void)(c), context_works())
 #define sched_yield()		     yield()
 #define nanosleep(t, left)	     ((void)(t), yield())
+#undef BARCOPY_QUEUE_LAP_MASK
+#define BARCOPY_QUEUE_LAP_MASK lap_mask
 #include "queue/port.h"
-#define gdri_queue_find(name)	   ((struct gdri_queue *)(void *)(name))
+#include "queue/queue.h"
 #define pthread_mutex_lock(gate)   gate_lock(gate)
 #define pthread_mutex_unlock(gate) gate_unlock(gate)
 #undef atomic_load_explicit
 #undef atomic_store_explicit
 #define KNOW(order, publish)	       ((order) == memory_order_relaxed ? (void)0 : know_gates(publish))
 #define atomic_load_explicit(p, order) (KNOW(order, false), *(p))
-#undef BARCOPY_QUEUE_LAP_MASK
-#define BARCOPY_QUEUE_LAP_MASK m.lap_mask
 
 /* ---- the memory ---------------------------------------------------------- */
 
@@ -133,7 +134,7 @@ static struct {
 	uint64_t random;
 	enum fault fault;
 	unsigned int fence; /* of NO_FENCE */
-	uint32_t lines, lap_mask;
+	uint32_t lines;
 	unsigned int stale; /* of 100 loads, those that may give an old value */
 	bool lazy; /* the CPU's stores wait for a push */
 	bool direct; /* a posted word needs none, and arrives behind later loads */
@@ -363,7 +364,7 @@ static void host_store(uintptr_t addr, uint64_t value)
 
 static void host_store_line(uintptr_t addr, const uint64_t *w)
 {
-	for (unsigned int i = 0; i < GDRI_QUEUE_WORDS; i++)
+	for (unsigned int i = 0; i < GDRI_LINE_WORDS; i++)
 		host_store(addr + 8 * i, w[i]);
 }
 
@@ -422,7 +423,6 @@ static void gate_unlock(pthread_mutex_t *gate)
 
 #define atomic_store_explicit(p, v, order) (KNOW(order, true), *(p) = (v))
 
-#include "queue/messages.c"
 #include "queue/port.c"
 #include "queue/queue.c"
 
@@ -522,7 +522,7 @@ static void check_word(uintptr_t addr, uint64_t value)
 	unsigned int word = word_of(addr) - REPLIES, lap = m.laps[q][word]++;
 	uint64_t line = m.base + word / 8 + (uint64_t)lap * m.lines;
 
-	if (((value >> BARCOPY_QUEUE_DATA_BITS) - line / m.lines - 1) & m.lap_mask)
+	if (((value >> BARCOPY_QUEUE_DATA_BITS) - line / m.lines - 1) & lap_mask)
 		wrong("a line is skipped or written twice");
 	if (lap && *m.freed[q] < line - m.lines + 1)
 		wrong("a line is written that was not read");
@@ -644,15 +644,15 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 			.version = BARCOPY_QUEUE_VERSION,
 		};
 
-		m.q[q] = (struct gdri_queue){ .requests = (char *)(uintptr_t)view.requests,
-					      .replies = (char *)(uintptr_t)view.replies,
-					      .control = (char *)(uintptr_t)view.control,
+		m.q[q] = (struct gdri_queue){ .ring = { .incoming = (char *)(uintptr_t)view.replies,
+							.control = (char *)(uintptr_t)view.control,
+							.plan = &plan,
+							.pages = &pages,
+							.lines = lines,
+							.shift = (uint32_t)__builtin_ctz(lines) },
+					      .requests = (char *)(uintptr_t)view.requests,
 					      .state = (char *)(uintptr_t)view.state,
-					      .plan = &plan,
-					      .pages = &pages,
-					      .view = view,
-					      .lines = lines,
-					      .shift = (uint32_t)__builtin_ctz(lines) };
+					      .view = view };
 		m.freed[q] = &m.q[q].received;
 	}
 }

@@ -198,7 +198,7 @@ static void full_and_empty(void)
 	finish(q);
 	/* what has come before the call returns is received */
 	q = new_queue(16);
-	late = find(q)->replies;
+	late = find(q)->ring.incoming;
 	virtual_ns = SECOND;
 	tick = MILLISECOND;
 	OK(barcopy_queue_receive(q, message, 48, NULL, MILLISECOND));
@@ -393,7 +393,7 @@ static void bad_lines(void)
 		for (uint64_t i = 0; i < 8; i++) {
 			uint64_t word = UINT64_C(1) << 48 | (uint64_t)heads[r] << 56;
 
-			gdri_store64(find(q)->replies + i * 8, word);
+			gdri_store64(find(q)->ring.incoming + i * 8, word);
 			gdri_store64(find(q)->requests + i * 8, word);
 		}
 		memset(got, 0x5a, sizeof(got));

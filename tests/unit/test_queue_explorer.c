@@ -110,7 +110,7 @@ static void sender(void)
 					     run.ordered ? BARCOPY_QUEUE_ORDERED : 0, 0)))
 			yield();
 	}
-	gdri_queue_stop(m.q, m.fault == NO_STOP_LINE ? BARCOPY_QUEUE_ABORT : 0);
+	gdri_queue_stop(&m.q->ring, m.fault == NO_STOP_LINE ? BARCOPY_QUEUE_ABORT : 0);
 }
 
 /* The stream was synchronised: all that the kernels stored is seen. */
@@ -187,9 +187,9 @@ static void aborter(void)
 	many_polls();
 	for (unsigned int i = 1000 + below(2000); i; i--)
 		yield();
-	gdri_queue_stop(m.q, 0);
+	gdri_queue_stop(&m.q->ring, 0);
 	run.aborted = true;
-	gdri_queue_stop(m.q, BARCOPY_QUEUE_ABORT);
+	gdri_queue_stop(&m.q->ring, BARCOPY_QUEUE_ABORT);
 	while (!stream_ended())
 		yield();
 }
@@ -213,7 +213,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 {
 	memset(&run, 0, sizeof(run));
 	start_over(seed, fault, fence, LINES);
-	m.lap_mask = 0x3; /* old words look like new ones early */
+	lap_mask = 0x3; /* old words look like new ones early */
 	m.stale = 30;
 	run.messages = unit_quick() ? 150 : 600;
 	run.relaunch = seed & 1;
@@ -243,7 +243,7 @@ static void aborts(void)
 	for (uint64_t seed = 1; seed <= (unit_quick() ? 6 : 60); seed++) {
 		memset(&run, 0, sizeof(run));
 		start_over(seed, NONE, 0, LINES);
-		m.lap_mask = 3;
+		lap_mask = 3;
 		if (run_agents())
 			ck_abort_msg("%s: seed %d, step %u", m.wrong, (int)seed, m.steps);
 	}

@@ -219,7 +219,7 @@ static void end_stream(void)
 	for (int i = 0; i < DEVICE; i++)
 		join_views(&m.now[m.me], &m.now[i]);
 	if (!run.dies)
-		gdri_port_end(&port);
+		gdri_port_stop(&port.ring, GDRI_RING_END);
 }
 
 static bool context_works(void)
@@ -235,12 +235,12 @@ static bool context_works(void)
 static uint64_t host_time(void)
 {
 	uint64_t now = explored_time(), i = port.received, differs = 0;
-	uintptr_t line = addr_of(0, REPLIES) + (i & (port.lines - 1)) * GDRI_LINE;
+	uintptr_t line = addr_of(0, REPLIES) + (i & (port.ring.lines - 1)) * GDRI_LINE;
 
 	for (unsigned int k = 0; k < 8; k++)
-		differs |=
-			newest(line + 8 * k) >> BARCOPY_QUEUE_DATA_BITS ^ ((i >> port.shift) + 1);
-	run.in_time = differs & m.lap_mask ? 0 : i + 1;
+		differs |= newest(line + 8 * k) >> BARCOPY_QUEUE_DATA_BITS ^
+			   ((i >> port.ring.shift) + 1);
+	run.in_time = differs & lap_mask ? 0 : i + 1;
 	return now;
 }
 
@@ -356,7 +356,7 @@ static void receiver(void)
 		}
 		if (run.with_abort && run.stopping && !run.aborted && m.steps % 2) {
 			run.in_stop = true; /* beside the abort, which it must not undo */
-			gdri_port_stop(&port, 0);
+			gdri_port_stop(&port.ring, 0);
 			run.in_stop = false;
 		}
 		for (; !port.manual && first < run.count; first++)
@@ -411,12 +411,12 @@ static void helper(void)
 	while (!over() || !run.received_all || owed || !ended) {
 		if (run.with_stop && !run.stopping && m.steps >= stop_at) {
 			run.stopping = true;
-			gdri_port_stop(&port, 0);
+			gdri_port_stop(&port.ring, 0);
 			run.stopped = true;
 		}
 		if (run.with_abort && !run.aborted && run.stopping && m.steps >= abort_at) {
 			run.aborted = true;
-			gdri_port_stop(&port, BARCOPY_PORT_ABORT);
+			gdri_port_stop(&port.ring, BARCOPY_PORT_ABORT);
 		}
 		if (run.aborted && !run.in_stop && !m.buffers[HELPER] && !m.buffers[RECEIVER] &&
 		    !(newest(addr_of(0, AT_STATE)) & BARCOPY_PORT_ABORTED_BIT))
@@ -469,19 +469,14 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	memset(open, 0, sizeof(open));
 	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
 	m.direct = !m.lazy && seed % 2;
-	m.lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
+	lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
-	if (m.lap_mask == 3 && seed / 18 % 2)
+	if (lap_mask == 3 && seed / 18 % 2)
 		m.base = (UINT64_C(1) << (seed / 36 % 2 ? 32 : 48)) - m.lines * 4;
 	memset(&port, 0, sizeof(port));
-	port.control = (char *)(uintptr_t)addr_of(0, CONTROL);
-	port.ring = (char *)(uintptr_t)addr_of(0, REPLIES);
-	port.plan = m.q[0].plan;
-	port.pages = m.q[0].pages;
+	port.ring = m.q[0].ring;
 	port.open = open;
 	port.done = done;
-	port.lines = m.lines;
-	port.shift = m.q[0].shift;
 	port.quantum = m.lines / 4 ? m.lines / 4 : 1;
 	port.manual = below(2);
 	port.spin_ns = below(2) ? 0 : 2000000;
