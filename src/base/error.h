@@ -6,7 +6,9 @@
 #ifndef GDRI_ERROR_H
 #define GDRI_ERROR_H
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
 
 void gdri_error_set(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
@@ -20,6 +22,12 @@ void gdri_error_say(const char *text) __attribute__((cold));
 		gdri_error_set(err_, __VA_ARGS__); \
 		-err_;                             \
 	})
+
+static inline int gdri_check_flags(uint32_t flags, uint32_t known, const char *call)
+{
+	return flags & ~known ? gdri_fail(EINVAL, "unknown bits in flags 0x%x of %s", flags, call)
+			      : 0;
+}
 
 const char *gdri_error_text(void); /* recorded last in this thread, or "" */
 void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */

@@ -17,13 +17,6 @@ static inline int gdri_null(const char *what)
 	return gdri_fail(EINVAL, "%s is NULL", what);
 }
 
-static inline int gdri_check_flags(uint32_t flags, int known, const char *call)
-{
-	return flags & ~(uint32_t)known
-		       ? gdri_fail(EINVAL, "unknown bits in flags 0x%x of %s", flags, call)
-		       : 0;
-}
-
 /* The first published sizes of the structs that grow at their end (base/struct_size.h). */
 enum {
 	FIRST_COPY_OPTIONS = 32,

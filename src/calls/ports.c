@@ -64,13 +64,12 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags)
 {
-	return gdri_out(gdri_check_flags(flags, BARCOPY_PORT_ABORT, "a stop")
-				?: gdri_ring_stop(&gdri_port_kind, port, flags));
+	return gdri_out(gdri_ring_stop(&gdri_port_kind, port, flags, BARCOPY_PORT_ABORT));
 }
 
 int barcopy_port_end(barcopy_port_t port)
 {
-	return gdri_out(gdri_ring_stop(&gdri_port_kind, port, GDRI_RING_END));
+	return gdri_out(gdri_ring_stop(&gdri_port_kind, port, GDRI_RING_END, GDRI_RING_END));
 }
 
 int barcopy_port_destroy(barcopy_port_t port)

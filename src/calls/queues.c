@@ -56,8 +56,7 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags)
 {
-	return gdri_out(gdri_check_flags(flags, BARCOPY_QUEUE_ABORT, "a stop")
-				?: gdri_ring_stop(&gdri_queue_kind, queue, flags));
+	return gdri_out(gdri_ring_stop(&gdri_queue_kind, queue, flags, BARCOPY_QUEUE_ABORT));
 }
 
 int barcopy_queue_destroy(barcopy_queue_t queue)

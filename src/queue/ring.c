@@ -99,14 +99,15 @@ int gdri_ring_create(gdr_t g, const struct gdri_ring_kind *kind, int device, uin
 	return gdri_ctx_put(ctx, 0);
 }
 
-int gdri_ring_stop(const struct gdri_ring_kind *kind, const void *name, uint32_t flags)
+int gdri_ring_stop(const struct gdri_ring_kind *kind, const void *name, uint32_t flags,
+		   uint32_t known)
 {
 	struct gdri_ring *r = gdri_ring_find(kind->table, name);
+	int rc = r ? gdri_check_flags(flags, known, "a stop") : gdri_ring_refuse(name, kind);
 
-	if (!r)
-		return gdri_ring_refuse(name, kind);
-	kind->stop(r, flags);
-	return 0;
+	if (!rc)
+		kind->stop(r, flags);
+	return rc;
 }
 
 /* ---- destroy --------------------------------------------------------------------------------- */

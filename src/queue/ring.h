@@ -71,12 +71,13 @@ struct gdri_ring {
 /* All int functions below return 0, or -errno after setting the error's text. */
 
 /*
- * See barcopy_queue_create(), _stop() and _destroy(). Options other than `lines` and flags have been
- * checked.
+ * See barcopy_queue_create(), _stop() and _destroy(). Options other than `lines` have been checked.
+ * A stop refuses flags that are not in `known`.
  */
 int gdri_ring_create(gdr_t g, const struct gdri_ring_kind *kind, int device, uint32_t lines,
 		     const void *options, void **name);
-int gdri_ring_stop(const struct gdri_ring_kind *kind, const void *name, uint32_t flags);
+int gdri_ring_stop(const struct gdri_ring_kind *kind, const void *name, uint32_t flags,
+		   uint32_t known);
 int gdri_ring_destroy(const struct gdri_ring_kind *kind, const void *name);
 
 /* Aborts the rings of a retired context; their memory stays: a kernel may use it. */

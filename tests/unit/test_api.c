@@ -379,6 +379,7 @@ static int calls_in_child(void *unused)
 	FAILS(EACCES, barcopy_queue_receive(its.queue, &byte, 1, NULL, 0));
 	FAILS(EACCES, barcopy_queue_get_view(its.queue, &view));
 	FAILS(EACCES, barcopy_queue_stop(its.queue, 0));
+	FAILS(EACCES, barcopy_queue_stop(its.queue, 8));
 	FAILS(EACCES, barcopy_queue_destroy(its.queue));
 	FAILS(EACCES, barcopy_get_stats(g, &counts));
 	FAILS(EACCES, gdr_close(g));

@@ -309,6 +309,7 @@ static int calls_in_child(void *p)
 	FAILS(EACCES, barcopy_port_retire(p, 1, 1));
 	FAILS(EACCES, barcopy_port_answer(p, &call, &answer, 1));
 	FAILS(EACCES, barcopy_port_stop(p, 0));
+	FAILS(EACCES, barcopy_port_stop(p, 8));
 	FAILS(EACCES, barcopy_port_end(p));
 	FAILS(EACCES, barcopy_port_destroy(p));
 	return 0;

@@ -339,6 +339,7 @@ static void arguments(void)
 	OK(barcopy_queue_destroy(q));
 	FAILS(EINVAL, barcopy_queue_destroy(stale));
 	FAILS(EINVAL, barcopy_queue_stop(stale, 0));
+	FAILS_WITH(EINVAL, "is not a queue", barcopy_queue_stop(stale, 8));
 	FAILS(EINVAL, barcopy_queue_send(stale, &byte, 1, 0, 0));
 	FAILS(EINVAL, barcopy_queue_receive(stale, &byte, 1, NULL, 0));
 	FAILS(EINVAL, barcopy_queue_get_view(stale, &view));
