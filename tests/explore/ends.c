@@ -670,6 +670,32 @@ void revoked_check(void)
 	all_is_back();
 }
 
+/* ---- client: a call does not reach rm's client, which ends beside another thread's pin --------- */
+
+void client_begin(void)
+{
+	ex_patience = 64; /* with 1 the other thread always runs in the middle of the pin */
+	remember();
+}
+
+/* The pin that fails is made again, unless another one is under way. */
+void client(int thread)
+{
+	in_context();
+	for (int n = 8; n; n--) {
+		if (!thread)
+			rm_fail("RM_DUP_OBJECT:1=EBADF");
+		(void)use(g, PIN, NULL, shared[thread], (uint32_t)thread);
+	}
+}
+
+void client_check(void)
+{
+	rm_fail(NULL);
+	uses(PIN, NULL, shared[0], 0);
+	all_is_back();
+}
+
 /* ---- verdict: a trial of rm fails for what passes; a second later all memory is served --------- */
 
 enum { SECOND = 1000000000 };

@@ -181,6 +181,8 @@ FAULTS = {
                                         ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
     "wrong-read-beside-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
                                                "	for (gpu = gpus; gpu; gpu = gpu->next)\n		ends &= ")]),
+    "client-ends-without-lock": ("client", [("src/backend/rm_client.c", "	if (ends)\n		session_close(&own);\n	pthread_mutex_unlock(&lock);\n",
+                                             "	pthread_mutex_unlock(&lock);\n	if (ends)\n		session_close(&own);\n")]),
     "slots-without-order": ("verdict", [("src/cuda/watch.c", "&searched, true, memory_order_release", "&searched, true, memory_order_relaxed")]),
     "users-without-lock": ("room", [("src/backend/rm_client.c", """	pthread_mutex_lock(&lock);
 	users--;

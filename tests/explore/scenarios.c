@@ -883,6 +883,7 @@ const struct scenario scenarios[] = {
 	{ "queues", 3, 256, memory_begin, queues, queues_check },
 	{ "revoked", 3, 256, revoked_begin, revoked, revoked_check, "GDRSIM_NODE=present" },
 	{ "listed", 2, 256, listed_begin, listed, listed_check, "GDRSIM_NODE=present" },
+	{ "client", 2, 256, client_begin, client, client_check },
 	{ "verdict", 3, 256, verdict_begin, verdict, verdict_check, .fresh = true },
 	{ "port", 3, 256, port_begin, ports, port_check },
 	{ "unordered", 2, 256, remember, unordered, all_is_back }, /* fails: a test of race.c */

@@ -93,6 +93,7 @@ void memory_begin(void), memory(int thread), memory_check(void);
 void queues(int thread), queues_check(void);
 void listed_begin(void), listed(int thread), listed_check(void);
 void revoked_begin(void), revoked(int thread), revoked_check(void);
+void client_begin(void), client(int thread), client_check(void);
 void verdict_begin(void), verdict(int thread), verdict_check(void);
 
 /* Starts CUDA's stand-in and the library as a scenario needs them; its memory. */
