@@ -2,7 +2,6 @@
 /* The rm backend: any device memory, by the installed GPU driver alone. See rm_client.h. */
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,12 +63,9 @@ static const char *read_text(int fd, char *text)
 static int read_policy_locked(void)
 {
 	const int flags = O_RDONLY | O_NONBLOCK;
-	char *text = malloc(POLICY_BYTES + 1);
-	int fd, err;
+	static char text[POLICY_BYTES + 1];
+	int err, fd = gdri_fork_open(POLICY_FILE, flags);
 
-	if (!text)
-		return gdri_fail(ENOMEM, "no memory for " POLICY_FILE);
-	fd = gdri_fork_open(POLICY_FILE, flags);
 	if (fd < 0 && errno == ENOENT) /* ELOOP, if it is a link to nothing */
 		fd = gdri_fork_open(POLICY_FILE, flags | O_NOFOLLOW);
 	err = errno;
@@ -79,7 +75,6 @@ static int read_policy_locked(void)
 		policy_says = err == ENOENT ? NULL : "cannot be opened";
 	policy_read = fd >= 0 || !gdri_is_short(-err);
 	gdri_fork_close(fd);
-	free(text);
 	return policy_read ? 0 : gdri_fail(err, POLICY_FILE ": %s", strerror(err));
 }
 
