@@ -171,8 +171,7 @@ static int try(struct gdri_trial *trial, int device, void *context)
 			rc = fail_wrong("two mappings are of different types");
 	if (!rc)
 		rc = compare(gdri_copy_plan(trial->type));
-	if (rc)
-		gdri_text_add(&why, "%s", gdri_error_text());
+	gdri_text_add(&why, "%s", gdri_error_text());
 	while (attempt.count)
 		close_buffer(&attempt.buffers[--attempt.count]);
 	if (rc && !gdri_is_short(rc))
