@@ -168,6 +168,9 @@ static void pool_mended(void)
 	rm_sim.faults("EXPORT_TO_DMABUF_FD:1=0x1f"); /* for another reason */
 	FAILS(EINVAL, rm_pin(standin_alloc(8 * MIB) + MIB, 64 * KIB, 0));
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 1);
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:1=0x1f"); /* the same at the begin of an object */
+	FAILS(EINVAL, rm_pin(standin_alloc(8 * MIB), 64 * KIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 1);
 	rm_sim.faults(NULL);
 	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
 }
