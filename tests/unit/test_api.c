@@ -96,6 +96,7 @@ static void pins(void)
 	}
 	SAYS("flags");
 	FAILS_WITH(EINVAL, "size is 0", gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
+	FAILS_WITH(EINVAL, "the address is 0", gdr_pin_buffer_v2(g, 0, 4096, 0, &out));
 	ck_assert_uint_eq(out.h, 77);
 }
 
