@@ -5,8 +5,10 @@
  * is in test_rm_refused.c, several GPUs in test_rm_gpus.c, several processes in test_rm_fork.c.
  */
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/maps.h"
+#include "cuda/private.h"
 #include "rm_sim.h"
 
 /* ---- kinds --------------------------------------------------------------- */
@@ -114,15 +116,28 @@ static void beside_freed(void)
 	}
 }
 
+static __typeof__(gdri_cu.cuMemGetHandleForAddressRange) export_range;
+static CUdeviceptr exported; /* from there on; libcuda looks up the allocation at that byte */
+
+static CUresult note_first(void *fd, CUdeviceptr p, size_t size, CUmemRangeHandleType type,
+			   unsigned long long flags)
+{
+	exported = exported ? exported : p;
+	return export_range(fd, p, size, type, flags);
+}
+
 /* An object begins between an allocation's own pages and the page that it shares. */
 static void objects_around(void)
 {
+	CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE);
 	CUdeviceptr p, two;
 	struct rm_use u;
 
 	setenv("GDRSIM_RM_OBJECT_MIB", "1", 1);
 	rm_begin();
 	OK(rm_pin(standin_alloc(2 * MIB), 1, 0)); /* with the trial */
+	export_range = gdri_cu.cuMemGetHandleForAddressRange;
+	gdri_cu.cuMemGetHandleForAddressRange = note_first;
 	for (int i = 0; i < 4; i++) {
 		bool pool = i & 1, freed = i & 2;
 		CUdeviceptr front = pool ? rm_pool_alloc(0xff200) : standin_alloc(0xff200);
@@ -131,7 +146,9 @@ static void objects_around(void)
 		ck_assert_uint_eq(p - front, 0xff200);
 		if (freed)
 			CU(cuda.cuMemFree_v2(front));
+		exported = 0;
 		OK(rm_use_open(&u, p, 16, 0));
+		ck_assert_uint_eq(exported, p & -page);
 		rm_look("in front of the object", &u);
 		rm_use_close(&u);
 		rm_whole_life("on both sides", p, 5000);
