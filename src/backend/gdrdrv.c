@@ -230,19 +230,20 @@ static int get_info(const struct node *node, uint64_t handle, struct gdrdrv_get_
 	return result("GET_INFO", err);
 }
 
-/*
- * A driver reports the GPU pages that it was asked for (gdrdrv.c of GDRCopy 2.0 to 2.6,
- * and gdrdrv/mr.c).
- */
+/* Fails unless the region holds the request's range and can be mapped from its start. */
 static int check_region(const struct gdrdrv_get_info_v2 *info,
 			const struct gdri_pin_request *request)
 {
-	if (info->va == request->va && info->mapped_size == request->mapped_size)
-		return 0;
-	return gdri_fail(EIO,
-			 "the driver pinned 0x%" PRIx64 " + 0x%" PRIx64 " instead of 0x%" PRIx64
-			 " + 0x%zx",
-			 info->va, info->mapped_size, request->va, request->mapped_size);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	if (info->va > request->addr || info->va % page || info->mapped_size % page ||
+	    request->addr - info->va > info->mapped_size ||
+	    request->size > info->mapped_size - (request->addr - info->va))
+		return gdri_fail(EIO,
+				 "the driver pinned 0x%" PRIx64 " + 0x%" PRIx64
+				 " instead of 0x%" PRIx64 " + 0x%zx",
+				 info->va, info->mapped_size, request->addr, request->size);
+	return 0;
 }
 
 static int unpin(struct gdri_pin *pin)
@@ -269,6 +270,8 @@ static int pin_request(const struct gdri_pin_request *request, struct gdri_pin *
 		     &(struct gdrdrv_unpin_buffer){ .handle = pin->handle });
 		return rc;
 	}
+	pin->va = info.va;
+	pin->mapped_size = info.mapped_size;
 	pin->page_size = info.page_size;
 	pin->tm_cycles = info.tm_cycles;
 	pin->cycles_per_ms = info.tsc_khz;
