@@ -325,8 +325,26 @@ static void forked_child(void)
 	OK(barcopy_port_destroy(p));
 }
 
+/* A kernel names a slot that the port has not: the post is received, and can be retired. */
+static void no_such_slot(void)
+{
+	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
+	barcopy_port_view_t v;
+
+	OK(barcopy_port_get_view(p, &v));
+	for (int i = 0; i < 8; i++)
+		((uint64_t *)(uintptr_t)v.ring)[i] =
+			(uint64_t)(BARCOPY_PORT_HEAD_CALL | 48) << 56 | UINT64_C(1) << 48 |
+			(i ? 0 : 16 << 8 | 1);
+	receive_all(p, 1);
+	ck_assert_uint_eq(m[0].call, 16 << 8 | 1);
+	OK(barcopy_port_retire(p, 1, 1));
+	OK(barcopy_port_destroy(p));
+}
+
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, NULL },
+	{ "a call of no slot", no_such_slot, NULL },
 	{ "posts that are retired", retire, NULL },
 	{ "answers", answers, NULL },
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
