@@ -143,10 +143,17 @@ static __host__ __device__ unsigned number(unsigned who, unsigned n, unsigned i)
 	return (who * 2654435761u ^ n * 40503u) + i * 97;
 }
 
-/* Words 2 and 3 of a message: who, which. sum[0]: refused, sum[1]: wrong answers; ns: of each, thread 0's. */
+/*
+ * Words 2 and 3 of a message: who, which. sum[0]: refused, sum[1]: wrong answers; ns: of each, thread 0's.
+ * FIXED: `how` of a kernel that does nothing else; in the loop with all of it (-1) a post of one thread
+ * takes a fifth to a third longer.
+ */
+template <int FIXED>
 __global__ void post(view_t view, unsigned first, unsigned count, int how, unsigned long long *sum, unsigned *ns)
 {
 	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, who = first + t, m[12];
+	const bool timed = FIXED < 0 && ns && t == 0;
+	how = FIXED < 0 ? how : FIXED;
 	unsigned flags = how & ORDERED ? BARCOPY_WARP_ORDERED : 0;
 	unsigned long long reply = 0, start;
 	bool ok = true;
@@ -165,7 +172,7 @@ __global__ void post(view_t view, unsigned first, unsigned count, int how, unsig
 			m[i] = number(who, n, i);
 		m[2] = who;
 		m[3] = n;
-		start = global_ns();
+		start = timed ? global_ns() : 0;
 		if (how & CALL) {
 #ifdef TODAY
 			ok = barcopy_port_call(&p, t, m, 48, flags) && barcopy_port_wait(&p, &reply, flags);
@@ -183,7 +190,7 @@ __global__ void post(view_t view, unsigned first, unsigned count, int how, unsig
 			ok = at && (!(how & WAIT) || barcopy_port_wait(&p, at, BARCOPY_PORT_NO_LIMIT, flags));
 #endif
 		}
-		if (ns && t == 0)
+		if (timed)
 			ns[n - 1] = (unsigned)(global_ns() - start);
 	}
 #ifdef TODAY
@@ -237,33 +244,6 @@ static unsigned *ns;
 static std::vector<unsigned> seen;
 static unsigned long wrong;
 
-/* Posts alone: a loop that can also call and wait takes a thread 30 % longer, in both columns. */
-template <unsigned flags>
-__global__ void post_only(view_t view, unsigned first, unsigned count, unsigned long long *sum)
-{
-	unsigned who = first + blockIdx.x * blockDim.x + threadIdx.x, m[12];
-	bool ok = true;
-	poster p;
-
-#ifdef TODAY
-	ok = barcopy_port_begin(&p, view, gridDim.x * blockDim.x);
-#else
-	barcopy_port_open(&p, view);
-#endif
-	for (unsigned n = 1; n <= count && ok; n++) {
-		for (unsigned i = 0; i < 12; i++)
-			m[i] = number(who, n, i);
-		m[2] = who;
-		m[3] = n;
-		ok = barcopy_port_post(&p, m, 48, flags);
-	}
-#ifdef TODAY
-	barcopy_port_end(&p);
-#endif
-	if (!ok)
-		atomicAdd(sum, 1);
-}
-
 static uint64_t see(const unsigned *m)
 {
 	unsigned who = m[2], n = m[3];
@@ -295,12 +275,9 @@ static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned
 	CUDA(cudaDeviceSynchronize());
 	start = now();
 	for (unsigned k = 0; k < kernels; k++)
-		if (how & (CALL | WAIT))
-			post<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr);
-		else if (how & ORDERED)
-			post_only<BARCOPY_WARP_ORDERED><<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, sum);
-		else
-			post_only<0><<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, sum);
+		(how == 0	  ? post<0>
+		 : how == ORDERED ? post<ORDERED>
+				  : post<-1>)<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr);
 	while (got < total) {
 		unsigned n = r.take(most, see);
 
@@ -329,7 +306,7 @@ static double trip(int how)
 	ring r(g, 1024);
 
 	seen.assign(1, 0);
-	post<<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns);
+	post<-1><<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns);
 	for (unsigned got = 0; got < n; got++)
 		must(!r.take(1, see), "receive", "nothing came for 5 s");
 #ifndef TODAY
@@ -422,7 +399,7 @@ static double step(int how)
 			else if (how == -2)
 				push<<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
 			else
-				post<<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr);
+				post<-1><<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr);
 		CUDA(cudaEventRecord(to, stream[0]));
 		CUDA(cudaEventSynchronize(to));
 		CUDA(cudaEventElapsedTime(&ms, from, to));
@@ -451,7 +428,7 @@ static void proof(unsigned millions)
 	GDR(barcopy_port_create(g, 0, &o, &port));
 	GDR(barcopy_port_get_view(port, &view));
 	CUDA(cudaStreamBeginCapture(stream[3], cudaStreamCaptureModeThreadLocal));
-	post<<<blocks, threads, 0, stream[3]>>>(view, 3 * per, asks, CALL, sum, nullptr);
+	post<-1><<<blocks, threads, 0, stream[3]>>>(view, 3 * per, asks, CALL, sum, nullptr);
 	CUDA(cudaStreamEndCapture(stream[3], &captured));
 	CUDA(cudaGraphInstantiate(&graph, captured, 0));
 	/* Each thread's messages are numbered anew by each launch: see() is told by the last of one. */
@@ -470,7 +447,7 @@ static void proof(unsigned millions)
 				c.stream = stream[k];
 				c.attrs = &early;
 				c.numAttrs = k == 2; /* a second grid of it runs before the first has ended */
-				CUDA(cudaLaunchKernelEx(&c, post, view, k * per, each, hows[k], sum, (unsigned *)nullptr));
+				CUDA(cudaLaunchKernelEx(&c, post<-1>, view, k * per, each, hows[k], sum, (unsigned *)nullptr));
 			}
 			CUDA(cudaGraphLaunch(graph, stream[3]));
 		}

@@ -93,7 +93,7 @@ static void check_node(struct export *export, int fd)
 {
 	struct stat st;
 
-	if (fstat(fd, &st))
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
 		export->lasting = true;
 	else if (export->minor == export->gpu->minor)
 		export->minor = minor(st.st_rdev);
@@ -120,11 +120,12 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	check_node(export, fd);
 	status = is_old ? old->status : now->status;
 	export->total = old->total;
-	if (status != RM_OK) {
+	if (status == RM_INVALID_ARGUMENT) {
 		export->refused = request;
 		memmove(&export->asked, data, _IOC_SIZE(request));
-		return;
 	}
+	if (status != RM_OK)
+		return;
 	export->lasting |= export->sources.count && export->client != old->client;
 	export->client = old->client;
 	for (uint32_t i = 0; i < old->count; i++)

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "barcopy_queue.h"
 #include "gpu_test.h"
@@ -204,8 +206,42 @@ static void test_stop(void)
 	OK(barcopy_mem_free(test_g, &sum));
 }
 
+/* Children are forked while kernels post and call: each is refused and exits, and no message is lost. */
+static void test_forks(void)
+{
+	uint64_t want = 2ull * 500;
+	barcopy_port_message_t m;
+	uint32_t n, call = 1;
+	uint64_t answer = 0;
+	int status, children = 0, rc = 0;
+	pid_t pid;
+
+	CHECK(!start(64, 0), "%s", barcopy_last_error());
+	want *= threads;
+	CU(launch(0, 500, 0));
+	CU(launch(1, 500, CALLS));
+	for (int i = 1; total < want && (!rc || rc == ETIMEDOUT); i++) {
+		rc = receive(0, WAIT);
+		if (i % 64 || children == 16)
+			continue;
+		children++;
+		pid = fork();
+		if (!pid)
+			_exit(barcopy_port_receive(port, &m, 1, &n, 0) == EACCES &&
+					      barcopy_port_answer(port, &call, &answer, 1) == EACCES &&
+					      barcopy_port_destroy(port) == EACCES
+				      ? 0
+				      : 1);
+		CHECK(waitpid(pid, &status, 0) == pid && !status, "a child: status 0x%x", status);
+	}
+	CHECK(children == 16 && total == want, "%d, %d children, %llu of %llu: %s", rc, children, (unsigned long long)total,
+	      (unsigned long long)want, barcopy_last_error());
+	finish(0);
+}
+
 static const struct gpu_test tests[] = {
 	{ "posts and calls of four kernels", test_kernels },
+	{ "forked children", test_forks },
 	{ "kernels that are refused", test_refused },
 	{ "a stop and an abort", test_stop },
 };

@@ -332,7 +332,7 @@ class Runner:
         self.dir = tempfile.mkdtemp(prefix='mutants.', dir=out)
         self.tree = f'{self.dir}/tree'
         os.mkdir(self.tree)
-        for name in ('Makefile', 'src', 'include', 'tests', 'sim', 'perf', 'tools', 'docs'):
+        for name in ('Makefile', 'CHANGELOG.md', 'src', 'include', 'tests', 'sim', 'perf', 'tools', 'docs'):
             if os.path.exists(name):
                 subprocess.run(['cp', '-a', name, self.tree], check=True)
         os.mkdir(f'{self.tree}/build')
