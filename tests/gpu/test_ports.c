@@ -209,7 +209,7 @@ static void test_stop(void)
 /* Children are forked while kernels post and call: each is refused and exits, and no message is lost. */
 static void test_forks(void)
 {
-	uint64_t want = 2ull * 500;
+	uint64_t want = 2ull * 40;
 	barcopy_port_message_t m;
 	uint32_t n, call = 1;
 	uint64_t answer = 0;
@@ -218,24 +218,25 @@ static void test_forks(void)
 
 	CHECK(!start(64, 0), "%s", barcopy_last_error());
 	want *= threads;
-	CU(launch(0, 500, 0));
-	CU(launch(1, 500, CALLS));
+	CU(launch(0, 40, 0));
+	CU(launch(1, 40, CALLS));
 	for (int i = 1; total < want && (!rc || rc == ETIMEDOUT); i++) {
 		rc = receive(0, WAIT);
-		if (i % 64 || children == 16)
+		if (i % 4 || children == 16)
 			continue;
 		children++;
 		pid = fork();
 		if (!pid)
 			_exit(barcopy_port_receive(port, &m, 1, &n, 0) == EACCES &&
-					      barcopy_port_answer(port, &call, &answer, 1) == EACCES &&
+					      barcopy_port_answer(port, &call, &answer, 1) ==
+						      EACCES &&
 					      barcopy_port_destroy(port) == EACCES
 				      ? 0
 				      : 1);
 		CHECK(waitpid(pid, &status, 0) == pid && !status, "a child: status 0x%x", status);
 	}
-	CHECK(children == 16 && total == want, "%d, %d children, %llu of %llu: %s", rc, children, (unsigned long long)total,
-	      (unsigned long long)want, barcopy_last_error());
+	CHECK(children == 16 && total == want, "%d, %d children, %llu of %llu: %s", rc, children,
+	      (unsigned long long)total, (unsigned long long)want, barcopy_last_error());
 	finish(0);
 }
 
