@@ -2,6 +2,7 @@
 /* The policy file: rm is on only if each line is rm=on, blank or a comment, whatever the bytes are. */
 #include "backend/rm.c"
 
+#include <stdlib.h>
 #include <sys/mman.h>
 
 /* The same rule once more, in other words. */
