@@ -16,6 +16,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <sys/prctl.h>
 #include <thread>
 #include <vector>
 
@@ -88,9 +89,9 @@ struct ring {
 	barcopy_port_t q;
 	view_t view;
 
-	ring(gdr_t g, unsigned lines)
+	ring(gdr_t g, unsigned lines, uint64_t spin_ns = 0, uint64_t yield_ns = 0, uint64_t sleep_ns = 0)
 	{
-		barcopy_port_options_t o = { sizeof(o), lines, 0, 0, 0, 0 };
+		barcopy_port_options_t o = { sizeof(o), lines, 0, spin_ns, yield_ns, sleep_ns };
 
 		GDR(barcopy_port_create(g, 0, &o, &q));
 		GDR(barcopy_port_get_view(q, &view));
@@ -146,10 +147,11 @@ static __host__ __device__ unsigned number(unsigned who, unsigned n, unsigned i)
 /*
  * Words 2 and 3 of a message: who, which. sum[0]: refused, sum[1]: wrong answers; ns: of each, thread 0's.
  * FIXED: `how` of a kernel that does nothing else; in the loop with all of it (-1) a post of one thread
- * takes a fifth to a third longer.
+ * takes a fifth to a third longer. Thread 0 makes one post each every_ns.
  */
 template <int FIXED>
-__global__ void post(view_t view, unsigned first, unsigned count, int how, unsigned long long *sum, unsigned *ns)
+__global__ void post(view_t view, unsigned first, unsigned count, int how, unsigned long long *sum, unsigned *ns,
+		     unsigned every_ns)
 {
 	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, who = first + t, m[12];
 	const bool timed = FIXED < 0 && ns && t == 0;
@@ -192,6 +194,8 @@ __global__ void post(view_t view, unsigned first, unsigned count, int how, unsig
 		}
 		if (timed)
 			ns[n - 1] = (unsigned)(global_ns() - start);
+		while (timed && global_ns() - start < every_ns)
+			;
 	}
 #ifdef TODAY
 	barcopy_port_end(&p);
@@ -277,7 +281,7 @@ static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned
 	for (unsigned k = 0; k < kernels; k++)
 		(how == 0	  ? post<0>
 		 : how == ORDERED ? post<ORDERED>
-				  : post<-1>)<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr);
+				  : post<-1>)<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr, 0);
 	while (got < total) {
 		unsigned n = r.take(most, see);
 
@@ -306,7 +310,7 @@ static double trip(int how)
 	ring r(g, 1024);
 
 	seen.assign(1, 0);
-	post<-1><<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns);
+	post<-1><<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns, 0);
 	for (unsigned got = 0; got < n; got++)
 		must(!r.take(1, see), "receive", "nothing came for 5 s");
 #ifndef TODAY
@@ -317,6 +321,44 @@ static double trip(int how)
 	check("trip");
 	return median(n);
 }
+
+#ifndef TODAY
+static void row(const char *what, double value, const char *unit);
+
+/*
+ * The rows of a receiver that idles: one post each half millisecond to a receiver with those options and that timer slack (0: the default): how long
+ * until it is taken, and how much of a CPU the receiver takes.
+ */
+static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64_t yield_ns, uint64_t sleep_ns)
+{
+	const unsigned n = 4000, every_ns = 500000;
+	ring r(g, 1024, spin_ns, yield_ns, sleep_ns);
+	double start = now();
+	struct timespec cpu0, cpu;
+	char text[64];
+	uint32_t c;
+	barcopy_port_message_t m;
+
+	seen.assign(1, 0);
+	prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu0);
+	post<-1><<<1, 1, 0, stream[0]>>>(r.view, 0, n, WAIT, sum, ns, every_ns);
+	for (unsigned got = 0; got < n; got++)
+		must(!r.take(1, see), "receive", "nothing came for 5 s");
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+	start = now() - start;
+	barcopy_port_receive(r.q, &m, 1, &c, 0);
+	prctl(PR_SET_TIMERSLACK, 0ul, 0, 0, 0);
+	check("idle");
+	std::sort(ns, ns + n);
+	snprintf(text, sizeof(text), "%s: median", what);
+	row(text, ns[n / 2] / 1e3, "us");
+	snprintf(text, sizeof(text), "%s: 99 of 100", what);
+	row(text, ns[n * 99 / 100] / 1e3, "us");
+	snprintf(text, sizeof(text), "%s: of a CPU", what);
+	row(text, ((cpu.tv_sec - cpu0.tv_sec) + (cpu.tv_nsec - cpu0.tv_nsec) / 1e9) / start * 100, "%");
+}
+#endif
 
 static fifo make_fifo(unsigned size)
 {
@@ -399,7 +441,7 @@ static double step(int how)
 			else if (how == -2)
 				push<<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
 			else
-				post<-1><<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr);
+				post<-1><<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr, 0);
 		CUDA(cudaEventRecord(to, stream[0]));
 		CUDA(cudaEventSynchronize(to));
 		CUDA(cudaEventElapsedTime(&ms, from, to));
@@ -428,7 +470,7 @@ static void proof(unsigned millions)
 	GDR(barcopy_port_create(g, 0, &o, &port));
 	GDR(barcopy_port_get_view(port, &view));
 	CUDA(cudaStreamBeginCapture(stream[3], cudaStreamCaptureModeThreadLocal));
-	post<-1><<<blocks, threads, 0, stream[3]>>>(view, 3 * per, asks, CALL, sum, nullptr);
+	post<-1><<<blocks, threads, 0, stream[3]>>>(view, 3 * per, asks, CALL, sum, nullptr, 0);
 	CUDA(cudaStreamEndCapture(stream[3], &captured));
 	CUDA(cudaGraphInstantiate(&graph, captured, 0));
 	/* Each thread's messages are numbered anew by each launch: see() is told by the last of one. */
@@ -447,7 +489,8 @@ static void proof(unsigned millions)
 				c.stream = stream[k];
 				c.attrs = &early;
 				c.numAttrs = k == 2; /* a second grid of it runs before the first has ended */
-				CUDA(cudaLaunchKernelEx(&c, post<-1>, view, k * per, each, hows[k], sum, (unsigned *)nullptr));
+				CUDA(cudaLaunchKernelEx(&c, post<-1>, view, k * per, each, hows[k], sum, (unsigned *)nullptr,
+							0u));
 			}
 			CUDA(cudaGraphLaunch(graph, stream[3]));
 		}
@@ -489,14 +532,14 @@ static void proof(unsigned millions)
 	must(posts != rounds * per * (3ul * each + asks), "proof", "posts were lost");
 	check("proof");
 	GDR(barcopy_port_destroy(port));
-	printf("%-8s %-44s %lu posts, of them %lu calls: 0 wrong, 0 lost (%.0f s)\n", NAME,
+	printf("%-8s %-48s %lu posts, of them %lu calls: 0 wrong, 0 lost (%.0f s)\n", NAME,
 	       "4 streams: kernels, dependent ones, a graph", posts, calls, now() - start);
 }
 #endif
 
 static void row(const char *what, double value, const char *unit)
 {
-	printf("%-8s %-44s %8.2f %s\n", NAME, what, value, unit);
+	printf("%-8s %-48s %8.2f %s\n", NAME, what, value, unit);
 	fflush(stdout);
 }
 
@@ -535,6 +578,13 @@ int main(int argc, char **argv)
 	row("FIFO: 4224 threads", fifo_run(132, 32, 1000, false, false), "M/s");
 	row("FIFO: push and wait, 1 thread, median", fifo_run(1, 1, 20000, true, true), "us");
 	row("FIFO: a kernel of 132, beyond an empty one", step(-2) - before, "us");
+	idle("spin", 0, 0, 0, 0);
+	idle("50 us, then yield", 0, 50000, 0, 0);
+	idle("50 us, then sleep 1 us, slack 1 ns", 1, 50000, 1, 1000);
+	idle("50 us, then sleep 10 us, slack 1 ns", 1, 50000, 1, 10000);
+	idle("50 us, then sleep 50 us, slack 1 ns", 1, 50000, 1, 50000);
+	idle("50 us, then sleep 1 us", 0, 50000, 1, 1000);
+	idle("50 us, then sleep 50 us", 0, 50000, 1, 50000);
 	if (argc > 1 ? atoi(argv[1]) : 20)
 		proof(argc > 1 ? atoi(argv[1]) : 20);
 #endif

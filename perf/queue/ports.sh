@@ -36,7 +36,7 @@ fi
 run ports "$here" "$build" "${1:-20}" | tee "$tmp/ports.out"
 if [ -n "$tree" ]; then
 	echo "--- ports beside before"
-	awk '{ value = $(NF - 1); unit = $NF; what = substr($0, 10, 44) }
+	awk '{ value = $(NF - 1); unit = $NF; what = substr($0, 10, 48) }
 		NR == FNR { old[what] = value; next }
 		what in old && unit ~ /^(M\/s|us)$/ {
 			printf "%s %8.2f %8.2f %s, %.2f times\n", what, old[what], value, unit, value / old[what] }' \
