@@ -44,6 +44,12 @@ static const struct command {
 	{ NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO, sizeof(struct nv_export_info), NULL },
 };
 
+/* Of a size that is not the command's: resControlLookup_IMPL(), _rmapiRmControl() from 550 on. */
+static enum nv_status wrong_size(void)
+{
+	return rm_version() < 550 ? NV_ERR_INVALID_PARAM_STRUCT : NV_ERR_INVALID_ARGUMENT;
+}
+
 static uint32_t size_of(const struct command *command)
 {
 	bool old = command->cmd == NV_CMD_UNIX_GET_EXPORT_OBJECT_INFO && rm_version() < 545;
@@ -112,13 +118,13 @@ static enum nv_status gpu_info(const struct nv_control *c)
 	return gpu_infos((struct nv_gpu_info *)(uintptr_t)p.list, p.list_size);
 }
 
-/* _rmapiRmControl() compares the size with its release's. */
 static enum nv_status gpu_info_v2(const struct nv_control *c)
 {
 	struct nv_gpu_get_info_v2 *p = (struct nv_gpu_get_info_v2 *)(uintptr_t)c->params;
 
-	if (c->params_size != sizeof(p->list_size) + list_max() * sizeof(p->list[0]) ||
-	    !p->list_size || p->list_size > list_max())
+	if (c->params_size != sizeof(p->list_size) + list_max() * sizeof(p->list[0]))
+		return wrong_size();
+	if (!p->list_size || p->list_size > list_max())
 		return NV_ERR_INVALID_ARGUMENT;
 	return gpu_infos(p->list, p->list_size);
 }
@@ -144,8 +150,10 @@ enum nv_status rm_control(int file, struct nv_control *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (!client)
 		return NV_ERR_INVALID_CLIENT;
-	if (!c->params != !c->params_size || (command && c->params_size != size_of(command)))
+	if (!c->params != !c->params_size)
 		return NV_ERR_INVALID_ARGUMENT;
+	if (command && c->params_size != size_of(command))
+		return wrong_size();
 	status = rm_client_validate(client, file);
 	if (status != NV_OK)
 		return status;

@@ -202,10 +202,13 @@ static int get_gpu_info(const struct gdri_rm_session *s, rm_handle subdevice,
 
 	if (rc != -ENOTSUP)
 		return rc;
-	rc = -EINVAL; /* also what RM answers to another release's length */
-	for (size_t i = 0; rc == -EINVAL && i < sizeof(lengths) / sizeof(lengths[0]); i++)
+	/* RM refuses another release's: by INVALID_PARAM_STRUCT, from 550 on INVALID_ARGUMENT. */
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		if (!rc || gdri_is_short(rc))
+			break;
 		rc = gdri_rm_control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
 				     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
+	}
 	*info = v2.infos[0];
 	return rc;
 }

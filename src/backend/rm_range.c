@@ -317,6 +317,13 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */
 
+/* Asks which GPU the memory behind info->fd is on, by a structure of that size. */
+static int ask_export(const struct gdri_rm_gpu *gpu, struct rm_export_info *info, size_t size)
+{
+	return gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, info, size,
+			       "GET_EXPORT_OBJECT_INFO");
+}
+
 /*
  * Adds the part [at, end) of an exported chunk [base, base + size); fd stays the caller's. RM
  * imports memory of any GPU below any device, and then maps other memory: see check_node().
@@ -327,12 +334,14 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	const struct gdri_rm_gpu *gpu = range->gpu;
 	struct rm_import_fd params = { .fd = fd, .type = RM_EXPORT_TYPE_RM, .parent = gpu->device };
 	struct rm_export_info info = { .fd = fd };
+	const size_t size_515 = sizeof(struct rm_export_info_515);
 	unsigned int major = gdri_rm_driver_major();
 	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
-	int rc = gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, &info,
-				 old ? sizeof(struct rm_export_info_515) : sizeof(info),
-				 "GET_EXPORT_OBJECT_INFO");
+	int rc = ask_export(gpu, &info, old ? size_515 : sizeof(info));
 
+	/* RM refuses the size of another release. */
+	if (rc && !major && !gdri_is_short(rc))
+		rc = ask_export(gpu, &info, size_515);
 	if (!rc && info.device_instance != gpu->instance)
 		rc = gdri_fail(EINVAL,
 			       "the descriptor's memory is on device instance %u, GPU %d is %u",
