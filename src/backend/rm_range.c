@@ -201,7 +201,7 @@ static int mend(struct export *export, int *fd)
 		return rc;
 	observe(export, export->gpu->node, export->refused, &export->asked);
 	*fd = head->fd;
-	return *fd < 0 ? -EINVAL : 0;
+	return 0;
 }
 
 /* Has libcuda export [va, va + size); *fd is closed by gdri_fork_close(). */
