@@ -199,7 +199,7 @@ static void after_fork(void)
 	for (size_t i = 0; i < slots.count; i++) {
 		uintptr_t held = (uintptr_t)watched_ioctl;
 
-		if (saved[i] && saved[i] != held)
+		if (saved[i])
 			gdri_import_slot_write(&slots, i, &held, saved[i], true);
 	}
 }

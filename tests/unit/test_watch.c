@@ -200,21 +200,24 @@ static void ends_of_tables(void)
 	ck_assert_uint_eq(found.count, 2);
 }
 
-/* The page behind RELRO stays writable. */
-static void behind_relro(void)
+/* The pages beside RELRO stay writable. */
+static void beside_relro(void)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	char *page = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct gdri_import_slots made = { .count = 1,
-					  .at = { (void *)(page + size) },
-					  .relro_start = (uintptr_t)page,
-					  .relro_end = (uintptr_t)page + size };
-	uintptr_t held = 0;
+	char *page = mmap(NULL, 3 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gdri_import_slots made = { .count = 2,
+					  .at = { (void *)page, (void *)(page + 2 * size) },
+					  .relro_start = (uintptr_t)page + size,
+					  .relro_end = (uintptr_t)page + 2 * size };
 
-	ck_assert(gdri_import_slot_write(&made, 0, &held, 5, false));
-	ck_assert_uint_eq(atomic_load(made.at[0]), 5);
-	ck_assert_int_eq(unit_touch(page + size, true), 0);
-	munmap(page, 2 * size);
+	for (size_t i = 0; i < 2; i++) {
+		uintptr_t held = 0;
+
+		ck_assert(gdri_import_slot_write(&made, i, &held, 5, false));
+		ck_assert_uint_eq(atomic_load(made.at[i]), 5);
+		ck_assert_int_eq(unit_touch(page + 2 * i * size, true), 0);
+	}
+	munmap(page, 3 * size);
 }
 
 #define NOPLT  "LD_LIBRARY_PATH=$SIM/noplt"
@@ -227,7 +230,7 @@ static const struct unit_test tests[] = {
 	{ "results and errno", results_and_errno, "" },
 	{ "results and errno, sealed", results_and_errno, NOW },
 	{ "the ends of tables", ends_of_tables, "" },
-	{ "behind RELRO", behind_relro, "" },
+	{ "beside RELRO", beside_relro, "" },
 	{ "other threads are not watched", other_threads_pass, "" },
 	{ "several threads watch", several_watch, "" },
 	{ "several threads watch, sealed", several_watch, NOPLT },

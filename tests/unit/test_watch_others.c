@@ -4,6 +4,7 @@
  * software on the same slot, forks, a second copy of the library.
  */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -517,7 +518,85 @@ static void no_mprotect(void)
 	OK(gdr_close(g));
 }
 
+/* ---- two slots ----------------------------------------------------------- */
+
+static _Atomic(uintptr_t) second; /* a slot of libcuda's, as far as its relocations say */
+
+static const ElfW(Rela) *table(const struct link_map *map, int tag)
+{
+	const ElfW(Dyn) *d = map->l_ld;
+
+	while (d->d_tag != tag)
+		d++;
+	return (const ElfW(Rela) *)(d->d_un.d_ptr + (d->d_un.d_ptr < map->l_addr ? map->l_addr : 0));
+}
+
+/* Writes an import of ioctl() over a relocation that the loader has made. */
+static void add_second(uintptr_t value)
+{
+	const uintptr_t page_mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+	const struct link_map *map;
+	const ElfW(Rela) *slot;
+	ElfW(Rela) *made;
+	char *page;
+
+	OK(dlinfo(gdri_cuda_library, RTLD_DI_LINKMAP, &map));
+	made = (ElfW(Rela) *)table(map, DT_RELA);
+	slot = table(map, DT_JMPREL);
+	while (map->l_addr + slot->r_offset != (uintptr_t)watch_slots.at[0])
+		slot++;
+	page = (char *)((uintptr_t)made & page_mask);
+	OK(mprotect(page, (size_t)((char *)(made + 1) - page), PROT_READ | PROT_WRITE));
+	made->r_info = slot->r_info;
+	made->r_offset = (uintptr_t)&second - map->l_addr;
+	second = value;
+}
+
+static int second_in_child(void *held)
+{
+	return watch_slot() != (uintptr_t)held || second != (uintptr_t)held;
+}
+
+/* Both lead to the watch, for the duration of it. */
+static void two_slots(void)
+{
+	struct watch_seen seen = { .calls = 0 };
+	uintptr_t held = watch_slot();
+
+	OK(gdri_process_enter());
+	add_second(held);
+	for (unsigned int i = 0; i < 2; i++) {
+		OK(gdri_cuda_watch_begin(watch_note, &seen));
+		ck_assert_uint_ne(second, held);
+		ck_assert_uint_eq(second, watch_slot());
+		ck_assert_int_eq(unit_in_child(second_in_child, (void *)held), 0);
+		gdri_cuda_watch_end();
+		ck_assert_uint_eq(second, held);
+		ck_assert_uint_eq(watch_slot(), held);
+	}
+}
+
+/* They lead to two functions, of which one alone can be called by the watch. */
+static void two_functions(void)
+{
+	struct watch_seen seen = { .calls = 0 };
+	uintptr_t held = watch_slot();
+
+	add_second((uintptr_t)hook_0);
+	FAILS_WITH(-ENOTSUP, "libcuda's imports of ioctl() lead to different functions",
+		   gdri_cuda_watch_begin(watch_note, &seen));
+	ck_assert_uint_eq(watch_slot(), held);
+	ck_assert_uint_eq(second, (uintptr_t)hook_0);
+	second = held;
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(watch_slot(), held);
+	ck_assert_uint_eq(second, held);
+}
+
 static const struct unit_test tests[] = {
+	{ "two slots", two_slots, "" },
+	{ "two slots, two functions", two_functions, "" },
 	{ "a signal handler", signal_handler, "" },
 	{ "a signal handler, sealed", signal_handler, NOW },
 	{ "a hook that was there before", hook_before, "" },
