@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ports cost and carry, on a GPU: ports.sh builds this, with -DTODAY also against the headers and the
- * library of a version that had queues of posts, and prints both as one table. Every message and every
- * answer is compared. Beside them a FIFO as proxies have it: a ticket, one store of 16 bytes that
- * releases, and the CPU's tail in host memory, which whoever waits polls over the link.
+ * What ports cost and carry, on a GPU. Every message and every answer is compared. For comparison a FIFO
+ * as proxies have it: a ticket, one store of 16 bytes that releases, and the CPU's tail in host memory,
+ * which whoever waits polls over the link.
  *
- *     ports [MILLIONS]    of posts, and a tenth of calls, that the last part compares; 0: none
+ *     nvcc -O3 -std=c++17 -arch=sm_90 -Iinclude -o ports perf/queue/ports.cu -Lbuild -lgdrapi
+ *     CUDA_MODULE_LOADING=EAGER LD_LIBRARY_PATH=build ./ports [MILLIONS]
+ *
+ * sm_90: from there on a dependent launch overlaps the kernel before it. MILLIONS (20): of posts, and a
+ * tenth of calls, that the last part compares; 0: none.
  */
 #include <barcopy_queue.cuh>
 #include <cuda_runtime.h>
@@ -21,15 +24,6 @@
 #include <vector>
 
 #define SECOND 1000000000ull
-#ifdef TODAY
-#define NAME "before"
-typedef barcopy_port_t poster;
-typedef barcopy_queue_view_t view_t;
-#else
-#define NAME "ports"
-typedef barcopy_poster_t poster;
-typedef barcopy_port_view_t view_t;
-#endif
 
 static void must(bool failed, const char *what, const char *why)
 {
@@ -50,44 +44,11 @@ static double now()
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* ---- either kind on the CPU ---------------------------------------------------------------------- */
+/* ---- the CPU's side ------------------------------------------------------------------------------- */
 
-struct message {
-	unsigned word[12];
-};
-
-#ifdef TODAY
-struct ring {
-	barcopy_queue_t q;
-	view_t view;
-
-	ring(gdr_t g, unsigned lines)
-	{
-		barcopy_queue_options_t o = { sizeof(o), lines, BARCOPY_QUEUE_POSTS };
-
-		GDR(barcopy_queue_create(g, 0, &o, &q));
-		GDR(barcopy_queue_get_view(q, &view));
-	}
-	~ring() { GDR(barcopy_queue_destroy(q, SECOND)); }
-
-	unsigned take(unsigned, const std::function<uint64_t(const unsigned *)> &see)
-	{
-		uint64_t call, answer;
-		uint32_t which = 0;
-		message m;
-
-		if (barcopy_queue_receive_any(&q, 1, &which, &m, sizeof(m), nullptr, &call, 0, 5 * SECOND))
-			return 0;
-		answer = see(m.word);
-		if (call)
-			GDR(barcopy_queue_answer(q, &call, &answer, 1));
-		return 1;
-	}
-};
-#else
 struct ring {
 	barcopy_port_t q;
-	view_t view;
+	barcopy_port_view_t view;
 
 	ring(gdr_t g, unsigned lines, uint64_t spin_ns = 0, uint64_t yield_ns = 0, uint64_t sleep_ns = 0)
 	{
@@ -97,6 +58,14 @@ struct ring {
 		GDR(barcopy_port_get_view(q, &view));
 	}
 	~ring() { GDR(barcopy_port_destroy(q)); }
+
+	void retire() /* the last that was taken */
+	{
+		barcopy_port_message_t m;
+		uint32_t n;
+
+		barcopy_port_receive(q, &m, 1, &n, 0);
+	}
 
 	unsigned take(unsigned most, const std::function<uint64_t(const unsigned *)> &see)
 	{
@@ -119,7 +88,6 @@ struct ring {
 		return n;
 	}
 };
-#endif
 
 struct fifo {
 	ulonglong2 *slots;		  /* in host memory, like the tail */
@@ -150,8 +118,8 @@ static __host__ __device__ unsigned number(unsigned who, unsigned n, unsigned i)
  * takes a fifth to a third longer. Thread 0 makes one post each every_ns.
  */
 template <int FIXED>
-__global__ void post(view_t view, unsigned first, unsigned count, int how, unsigned long long *sum, unsigned *ns,
-		     unsigned every_ns)
+__global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, int how, unsigned long long *sum,
+		     unsigned *ns, unsigned every_ns)
 {
 	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, who = first + t, m[12];
 	const bool timed = FIXED < 0 && ns && t == 0;
@@ -159,13 +127,9 @@ __global__ void post(view_t view, unsigned first, unsigned count, int how, unsig
 	unsigned flags = how & ORDERED ? BARCOPY_WARP_ORDERED : 0;
 	unsigned long long reply = 0, start;
 	bool ok = true;
-	poster p;
+	barcopy_poster_t p;
 
-#ifdef TODAY
-	ok = barcopy_port_begin(&p, view, gridDim.x * blockDim.x);
-#else
 	barcopy_port_open(&p, view);
-#endif
 #if __CUDA_ARCH__ >= 900 /* of a dependent launch, the next grid may begin now */
 	asm volatile("griddepcontrol.launch_dependents;");
 #endif
@@ -176,30 +140,19 @@ __global__ void post(view_t view, unsigned first, unsigned count, int how, unsig
 		m[3] = n;
 		start = timed ? global_ns() : 0;
 		if (how & CALL) {
-#ifdef TODAY
-			ok = barcopy_port_call(&p, t, m, 48, flags) && barcopy_port_wait(&p, &reply, flags);
-#else
 			ok = barcopy_port_call(&p, m, 48, &reply, BARCOPY_PORT_NO_LIMIT, flags);
-#endif
 			if (ok && reply != ((unsigned long long)who << 24 ^ n))
 				atomicAdd(sum + 1, 1);
 		} else {
-#ifdef TODAY
-			ok = barcopy_port_post(&p, m, 48, flags);
-#else
 			unsigned long long at = barcopy_port_post(&p, m, 48, flags);
 
 			ok = at && (!(how & WAIT) || barcopy_port_wait(&p, at, BARCOPY_PORT_NO_LIMIT, flags));
-#endif
 		}
 		if (timed)
 			ns[n - 1] = (unsigned)(global_ns() - start);
 		while (timed && global_ns() - start < every_ns)
 			;
 	}
-#ifdef TODAY
-	barcopy_port_end(&p);
-#endif
 	if (!ok)
 		atomicAdd(sum, 1);
 }
@@ -260,10 +213,10 @@ static uint64_t see(const unsigned *m)
 static void check(const char *what)
 {
 	CUDA(cudaDeviceSynchronize());
-	if (wrong || sum[0] || sum[1])
-		printf("FAIL %s: %lu messages wrong, %llu threads refused, %llu answers wrong\n", what, wrong, sum[0], sum[1]);
-	if (wrong || sum[0] || sum[1])
-		exit(1);
+	if (!wrong && !sum[0] && !sum[1])
+		return;
+	printf("FAIL %s: %lu messages wrong, %llu threads refused, %llu answers wrong\n", what, wrong, sum[0], sum[1]);
+	exit(1);
 }
 
 /* Millions a second. */
@@ -289,11 +242,7 @@ static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned
 		got += n;
 	}
 	start = total / (now() - start) / 1e6;
-#ifndef TODAY
-	uint32_t n;
-	barcopy_port_message_t m;
-	barcopy_port_receive(r.q, &m, 1, &n, 0); /* retires the last */
-#endif
+	r.retire();
 	check("rate");
 	return start;
 }
@@ -313,21 +262,16 @@ static double trip(int how)
 	post<-1><<<1, 1, 0, stream[0]>>>(r.view, 0, n, how, sum, ns, 0);
 	for (unsigned got = 0; got < n; got++)
 		must(!r.take(1, see), "receive", "nothing came for 5 s");
-#ifndef TODAY
-	uint32_t c;
-	barcopy_port_message_t m;
-	barcopy_port_receive(r.q, &m, 1, &c, 0);
-#endif
+	r.retire();
 	check("trip");
 	return median(n);
 }
 
-#ifndef TODAY
 static void row(const char *what, double value, const char *unit);
 
 /*
- * The rows of a receiver that idles: one post each half millisecond to a receiver with those options and that timer slack (0: the default): how long
- * until it is taken, and how much of a CPU the receiver takes.
+ * The rows of a receiver that idles: one post each half millisecond to a receiver with those options and that
+ * timer slack (0: the default). How long until it is taken, and how much of a CPU the receiver takes.
  */
 static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64_t yield_ns, uint64_t sleep_ns)
 {
@@ -336,8 +280,6 @@ static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64
 	double start = now();
 	struct timespec cpu0, cpu;
 	char text[64];
-	uint32_t c;
-	barcopy_port_message_t m;
 
 	seen.assign(1, 0);
 	prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
@@ -347,7 +289,7 @@ static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64
 		must(!r.take(1, see), "receive", "nothing came for 5 s");
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
 	start = now() - start;
-	barcopy_port_receive(r.q, &m, 1, &c, 0);
+	r.retire();
 	prctl(PR_SET_TIMERSLACK, 0ul, 0, 0, 0);
 	check("idle");
 	std::sort(ns, ns + n);
@@ -358,7 +300,6 @@ static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64
 	snprintf(text, sizeof(text), "%s: of a CPU", what);
 	row(text, ((cpu.tv_sec - cpu0.tv_sec) + (cpu.tv_nsec - cpu0.tv_nsec) / 1e9) / start * 100, "%");
 }
-#endif
 
 static fifo make_fifo(unsigned size)
 {
@@ -383,7 +324,6 @@ static void pop(fifo &f)
 	__atomic_store_n(f.tail, t + 1, __ATOMIC_RELEASE);
 }
 
-#ifndef TODAY
 static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool wait, bool latency)
 {
 	fifo f = make_fifo(8192);
@@ -400,7 +340,6 @@ static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool w
 	return latency ? median(count) : start;
 }
 
-#endif
 
 /* Microseconds of a kernel of 132 threads, launched 1000 times; how -1: an empty one, -2: the FIFO's push. */
 static double step(int how)
@@ -418,14 +357,9 @@ static double step(int how)
 
 		while (!end)
 			if (how >= 0) {
-#ifdef TODAY
-				message m;
-				barcopy_queue_receive(r.q, &m, sizeof(m), nullptr, 0, 1000000);
-#else
 				barcopy_port_message_t m[32];
 				uint32_t n;
 				barcopy_port_receive(r.q, m, 32, &n, 1000000);
-#endif
 			} else if (left) {
 				pop(f);
 				left--;
@@ -453,7 +387,6 @@ static double step(int how)
 	return best; /* ms of 1000: us of one */
 }
 
-#ifndef TODAY
 /* Posts and calls of four streams at once, kernels, a graph and dependent launches, all compared. */
 static void proof(unsigned millions)
 {
@@ -532,14 +465,13 @@ static void proof(unsigned millions)
 	must(posts != rounds * per * (3ul * each + asks), "proof", "posts were lost");
 	check("proof");
 	GDR(barcopy_port_destroy(port));
-	printf("%-8s %-48s %lu posts, of them %lu calls: 0 wrong, 0 lost (%.0f s)\n", NAME,
+	printf("%-48s %lu posts, of them %lu calls: 0 wrong, 0 lost (%.0f s)\n",
 	       "4 streams: kernels, dependent ones, a graph", posts, calls, now() - start);
 }
-#endif
 
 static void row(const char *what, double value, const char *unit)
 {
-	printf("%-8s %-48s %8.2f %s\n", NAME, what, value, unit);
+	printf("%-48s %8.2f %s\n", what, value, unit);
 	fflush(stdout);
 }
 
@@ -562,18 +494,15 @@ int main(int argc, char **argv)
 	row("posts, 4224 threads", rate(1, 132, 32, 1000, 0, most, 4096), "M/s");
 	row("posts, 4224 threads, ordered", rate(1, 132, 32, 1000, ORDERED, most, 4096), "M/s");
 	row("posts, 4224 threads, one a receive", rate(1, 132, 32, 1000, 0, 1, 4096), "M/s");
-#ifndef TODAY
 	row("posts, 4 kernels of 1056 threads", rate(4, 33, 32, 1000, 0, most, 4096), "M/s");
 	row("post and wait, 1 thread, median", trip(WAIT), "us");
 	row("post and wait, 1056 threads", rate(1, 132, 8, 1000, WAIT, most, 4096), "M/s");
-#endif
 	row("call, 1 thread, median", trip(CALL), "us");
 	row("call, ordered, 1 thread, median", trip(CALL | ORDERED), "us");
 	row("calls, 132 threads", rate(1, 132, 1, 4000, CALL, most, 4096), "M/s");
 	row("calls, 1056 threads", rate(1, 132, 8, 500, CALL, most, 4096), "M/s");
 	before = step(-1);
 	row("a kernel of 132 posts, beyond an empty one", step(0) - before, "us");
-#ifndef TODAY
 	row("FIFO: 1 thread", fifo_run(1, 1, 300000, false, false), "M/s");
 	row("FIFO: 4224 threads", fifo_run(132, 32, 1000, false, false), "M/s");
 	row("FIFO: push and wait, 1 thread, median", fifo_run(1, 1, 20000, true, true), "us");
@@ -587,7 +516,6 @@ int main(int argc, char **argv)
 	idle("50 us, then sleep 50 us", 0, 50000, 1, 50000);
 	if (argc > 1 ? atoi(argv[1]) : 20)
 		proof(argc > 1 ? atoi(argv[1]) : 20);
-#endif
 	gdr_close(g);
 	return 0;
 }
