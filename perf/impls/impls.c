@@ -99,63 +99,6 @@ static void baseline_from(void *dst, const void *src, size_t n)
 	_mm_sfence();
 }
 
-#elif defined(__aarch64__)
-
-/*
- * LS64: LD64B and ST64B, 64 bytes in one single-copy atomic access, which fault on cacheable memory
- * (Arm ARM, "Single-copy atomic 64-byte load/store"; Linux, Documentation/arch/arm64/
- * elf_hwcaps.rst, HWCAP3_LS64): for the mapping's side of WC mappings only. The library does not
- * use them: no machine that has them was at hand, and QEMU does not know them. The tests emulate
- * them in a signal handler, which validates bytes and addresses only.
- *
- * The eight registers are named, since no constraint asks for eight in a row. Nothing else may
- * stand between naming them and the instruction: a sanitizer's call would overwrite them.
- */
-#define REGISTERS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-
-static void ls64_to(void *dst, const void *src, size_t n)
-{
-	uint8_t *d = dst;
-	const uint8_t *s = src;
-
-	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE) {
-		uint64_t v[8];
-
-#define X(i) v[i] = gdri_any64(s + 8 * (i));
-		REGISTERS(X)
-#undef X
-#define X(i) register uint64_t r##i __asm__("x" #i) = v[i];
-		REGISTERS(X)
-#undef X
-		__asm__ volatile(".arch armv8.6-a+ls64\n\tst64b x0, [%1]"
-				 : "=m"(*(uint8_t(*)[64])d)
-				 : "r"(d), "r"(r0), "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5),
-				   "r"(r6), "r"(r7));
-	}
-}
-
-static void ls64_from(void *dst, const void *src, size_t n)
-{
-	uint8_t *d = dst;
-	const uint8_t *s = src;
-
-	for (; n >= GDRI_LINE; d += GDRI_LINE, s += GDRI_LINE, n -= GDRI_LINE) {
-#define X(i) register uint64_t r##i __asm__("x" #i);
-		REGISTERS(X)
-#undef X
-		__asm__ volatile(".arch armv8.6-a+ls64\n\tld64b x0, [%8]"
-				 : "=&r"(r0), "=&r"(r1), "=&r"(r2), "=&r"(r3), "=&r"(r4), "=&r"(r5),
-				   "=&r"(r6), "=&r"(r7)
-				 : "r"(s), "m"(*(const uint8_t(*)[64])s));
-#define X(i) const uint64_t v##i = r##i;
-		REGISTERS(X)
-#undef X
-#define X(i) __builtin_memcpy(d + 8 * (i), &v##i, 8);
-		REGISTERS(X)
-#undef X
-	}
-}
-
 #endif
 
 static const struct gdri_copy_impl impls[] = {
@@ -165,9 +108,8 @@ static const struct gdri_copy_impl impls[] = {
 	  NULL },
 	{ "baseline", GDRI_CPU_AVX2 | GDRI_CPU_MOVDIR64B, 1, GDRI_IMPL_UNCACHED, baseline_to,
 	  baseline_from, NULL },
-#elif defined(__aarch64__)
-	{ "ls64", GDRI_CPU_LS64, GDRI_LINE, GDRI_IMPL_UNCACHED, ls64_to, ls64_from, NULL },
 #endif
+	{ .name = NULL }, /* the end */
 };
 
 const struct gdri_copy_impl *impl_at(size_t n)
@@ -175,7 +117,7 @@ const struct gdri_copy_impl *impl_at(size_t n)
 	if (n < gdri_copy_impl_count)
 		return &gdri_copy_impls[n];
 	n -= gdri_copy_impl_count;
-	return n < sizeof(impls) / sizeof(impls[0]) ? &impls[n] : NULL;
+	return impls[n].name ? &impls[n] : NULL;
 }
 
 const struct gdri_copy_impl *impl_named(const char *name)

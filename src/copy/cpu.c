@@ -24,7 +24,6 @@ static const struct {
 	{ "movdir64b", GDRI_CPU_MOVDIR64B },
 	{ "movdiri", GDRI_CPU_MOVDIRI },
 	{ "neon", GDRI_CPU_NEON },
-	{ "ls64", GDRI_CPU_LS64 },
 };
 
 static uint32_t bit_of(const char *name, size_t len)
@@ -155,22 +154,15 @@ uint32_t gdri_cpu_detect(void)
 
 #elif defined(__aarch64__)
 
-#ifndef AT_HWCAP3
-#define AT_HWCAP3 29 /* an older kernel has none: getauxval() gives 0 */
-#endif
-
-/*
- * The auxiliary vector has what the kernel lets user space execute: LS64 traps unless the kernel
- * enables it. The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h.
- */
-uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3)
+/* The bits are Linux's, arch/arm64/include/uapi/asm/hwcap.h. */
+uint32_t gdri_arm64_features(unsigned long hwcap)
 {
-	return (hwcap & 1ul << 1 ? GDRI_CPU_NEON : 0u) | (hwcap3 & 1ul << 3 ? GDRI_CPU_LS64 : 0u);
+	return hwcap & 1ul << 1 ? GDRI_CPU_NEON : 0;
 }
 
 uint32_t gdri_cpu_detect(void)
 {
-	return gdri_arm64_features(getauxval(AT_HWCAP), getauxval(AT_HWCAP3));
+	return gdri_arm64_features(getauxval(AT_HWCAP));
 }
 
 #endif

@@ -16,7 +16,6 @@ enum gdri_cpu {
 	GDRI_CPU_MOVDIRI = 1u << 6, /* a word stored past the line buffers */
 
 	GDRI_CPU_NEON = 1u << 16,
-	GDRI_CPU_LS64 = 1u << 17, /* LD64B, ST64B; used by perf/impls only */
 };
 #define GDRI_CPU_ALL 0xffffffffu
 
@@ -43,8 +42,8 @@ struct gdri_x86_id {
 };
 uint32_t gdri_x86_features(const struct gdri_x86_id *id);
 #elif defined(__aarch64__)
-/* The words of the auxiliary vector that detection reads; tests make their own. */
-uint32_t gdri_arm64_features(unsigned long hwcap, unsigned long hwcap3);
+/* The word of the auxiliary vector that detection reads; tests make their own. */
+uint32_t gdri_arm64_features(unsigned long hwcap);
 #endif
 
 #endif

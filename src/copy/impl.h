@@ -14,7 +14,7 @@ typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
 enum gdri_impl_flags {
 	GDRI_IMPL_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
-	GDRI_IMPL_UNCACHED = 2, /* faults or is weakly ordered on cacheable memory: WC only */
+	GDRI_IMPL_UNCACHED = 2, /* weakly ordered on cacheable memory: WC only */
 	GDRI_IMPL_WIDE = 4, /* chosen with GDRI_CPU_AVX512_WIDE only */
 	GDRI_IMPL_READS = 8 /* chosen for reads only */
 };

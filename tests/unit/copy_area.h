@@ -64,10 +64,4 @@ static inline uint8_t *area_at(const struct area *area, size_t align, size_t n, 
 	return back ? area->base + area->size - lines + align : area->base + align;
 }
 
-/* The features whose rows work on an area: ordinary memory, where LS64 would fault. */
-static inline uint32_t area_features(void)
-{
-	return gdri_cpu_detect() & ~(uint32_t)GDRI_CPU_LS64;
-}
-
 #endif

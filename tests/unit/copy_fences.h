@@ -241,7 +241,7 @@ static void copy_fences_all(const struct fence_watch *w)
 			const struct gdri_copy_impl *impl = r ? &gdri_copy_impls[r - 1] : NULL;
 			struct gdri_copy_plan plan;
 
-			if (gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, area_features(),
+			if (gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, gdri_cpu_detect(),
 						impl))
 				continue;
 			copy_fences_copies(w, &plan, impl);

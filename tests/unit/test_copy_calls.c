@@ -73,7 +73,7 @@ static void vectored(void)
 		for (size_t r = 0; !r || impl_at(r - 1); r++) {
 			const struct gdri_copy_impl *impl = r ? impl_at(r - 1) : NULL;
 
-			if (gdri_copy_plan_init(&plan, types[t], area_features(), impl))
+			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), impl))
 				continue;
 			for (int round = 0; round < (unit_quick() ? 3 : 30); round++) {
 				size_t count = make_pieces(seg, &map, &host);
@@ -113,7 +113,7 @@ static void vectored_guard(void)
 				  .size = 48 },
 			};
 
-			if (gdri_copy_plan_init(&plan, types[t], area_features(), impl))
+			if (gdri_copy_plan_init(&plan, types[t], gdri_cpu_detect(), impl))
 				continue;
 			ck_assert(plan.exact_reads == (types[t] == GDR_MAPPING_TYPE_CACHING));
 			gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
@@ -142,7 +142,7 @@ static void lines_for_any_alignment(void)
 	struct gdri_copy_plan plan;
 
 	area_fill(&map);
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, area_features(), NULL), 0);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, gdri_cpu_detect(), NULL), 0);
 	plan.from = &counting;
 	for (size_t at = 0; at < 8; at++) {
 		loaded = 0;
@@ -159,7 +159,7 @@ static void far_pieces(void)
 	struct area map = area_new(size + 4096, MAP_PRIVATE | MAP_NORESERVE);
 	struct gdri_copy_plan plan;
 
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, area_features(), NULL), 0);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, gdri_cpu_detect(), NULL), 0);
 	for (size_t far = 64; far <= size; far *= 2) {
 		barcopy_copy_seg_t seg[2] = { { .size = 64 }, { .size = 64 } };
 		uint8_t out[2][64];

@@ -151,7 +151,7 @@ static bool has(const struct gdri_copy_impl *impl, enum direction dir)
 /* Each implementation that this CPU can run, by name, in each of its directions. */
 static void each_impl(void (*test)(const struct gdri_copy_plan *, enum direction, const char *))
 {
-	uint32_t features = area_features();
+	uint32_t features = gdri_cpu_detect();
 
 	for (size_t i = 0; impl_at(i); i++) {
 		const struct gdri_copy_impl *impl = impl_at(i);
@@ -215,7 +215,7 @@ static void masked_plans(void)
 			uint32_t mask;
 
 			ck_assert_int_eq(gdri_cpu_parse_mask(masks[i].mask, &mask), 0);
-			mask &= area_features();
+			mask &= gdri_cpu_detect();
 			ck_assert_int_eq(
 				gdri_copy_plan_init(&plan, (gdr_mapping_type_t)type, mask, NULL),
 				0);

@@ -6,7 +6,7 @@
  * whatever SCTLR_EL1.A says (Arm ARM, "Alignment support", "Unaligned data access"). Emulation does
  * not enforce that, so each access is looked at instead. For the other types: every byte is stored
  * once, every aligned word in one store, and reads stay inside the lines, or for cached mappings
- * the bytes, that were asked for. The row of LS64 is carried out by the watch's handler.
+ * the bytes, that were asked for.
  *
  * GDRCOPY_TEST_QUICK=1 makes it small.
  */

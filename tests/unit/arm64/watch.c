@@ -136,22 +136,6 @@ static bool do_single(ucontext_t *uc, uint32_t insn, size_t at)
 	return true;
 }
 
-/* LD64B and ST64B: one access to eight registers in a row. */
-static bool is_ls64(uint32_t insn)
-{
-	return (insn & 0xfffffc00) == 0xf83f9000 || (insn & 0xfffffc00) == 0xf83fd000;
-}
-
-static bool do_ls64(ucontext_t *uc, uint32_t insn, size_t at)
-{
-	uint32_t rt = bits(insn, 4, 0);
-
-	if (rt & 1 || rt > 22)
-		return false;
-	transfer(&uc->uc_mcontext.regs[rt], false, at, 64, bits(insn, 14, 14) == 0, false);
-	return true;
-}
-
 /* ---- barriers ------------------------------------------------------------ */
 
 /* "Barriers" in "System instructions": DMB and DSB, by their domain and kind of access; DGH. */
@@ -228,18 +212,15 @@ void watch_keep_line(uint8_t *line, uint8_t *copy)
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
-	uint64_t pc = uc->uc_mcontext.pc, addr;
+	uint64_t pc = uc->uc_mcontext.pc, addr = (uintptr_t)info->si_addr;
 	uint32_t insn = *(const uint32_t *)pc;
 	bool known = false;
-	size_t at;
+	size_t at = addr - (uintptr_t)watch->memory;
 
-	addr = is_ls64(insn) ? *base_at(uc, insn) : (uintptr_t)info->si_addr;
-	at = addr - (uintptr_t)watch->memory;
-	if ((sig == SIGILL && !is_ls64(insn)) || at >= watch->size)
-		give_up(sig == SIGILL ? "illegal instruction" : "fault elsewhere", pc, insn, addr);
-	if (is_ls64(insn))
-		known = do_ls64(uc, insn, at);
-	else if (bits(insn, 29, 27) == 5)
+	(void)sig;
+	if (at >= watch->size)
+		give_up("fault elsewhere", pc, insn, addr);
+	if (bits(insn, 29, 27) == 5)
 		known = do_pair(uc, insn, at);
 	else if (bits(insn, 29, 27) == 7)
 		known = do_single(uc, insn, at);
@@ -262,7 +243,7 @@ struct watch *watch_new(size_t size)
 	watch->plain = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	watch->memory = mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
 	if (watch->plain == MAP_FAILED || watch->memory == MAP_FAILED ||
-	    sigaction(SIGSEGV, &action, NULL) || sigaction(SIGILL, &action, NULL))
+	    sigaction(SIGSEGV, &action, NULL))
 		abort();
 	close(fd);
 	return watch;

@@ -2,8 +2,7 @@
 /*
  * Memory that notes each access to it. Its pages have no access rights; the fault's handler reads
  * the instruction, does what it says on another mapping of the same pages, notes place and size,
- * and goes on behind it. LD64B and ST64B are carried out too where the CPU does not know them, so
- * that their row can run. It works on an arm64 CPU and under user-mode emulation, where there is no
+ * and goes on behind it. It works on an arm64 CPU and under user-mode emulation, where there is no
  * single-stepping. It knows nothing of the copy engine.
  */
 #ifndef WATCH_H

@@ -143,7 +143,7 @@ static void check(enum what what, const char *name, size_t at, size_t from, size
 
 static void use_impl(const struct gdri_copy_impl *impl, gdr_mapping_type_t type)
 {
-	ck_assert_int_eq(gdri_copy_plan_init(&plan, type, area_features(), impl), 0);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, type, gdri_cpu_detect(), impl), 0);
 }
 
 /*
@@ -178,7 +178,7 @@ static void impls(void)
 	for (size_t i = 0; impl_at(i); i++) {
 		const struct gdri_copy_impl *impl = impl_at(i);
 
-		if (impl->needs & ~area_features()) {
+		if (impl->needs & ~gdri_cpu_detect()) {
 			fprintf(stderr, "skipped: %s, not on this CPU\n", impl->name);
 			continue;
 		}
