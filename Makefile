@@ -70,13 +70,10 @@ override CPPFLAGS += -DGDRI_RM=$(RM_BACKEND)
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SANITIZE)
-# A sanitizer's run-time library comes first; -z defs would miss its symbols in a shared library. One set of objects is
-# enough for tests.
+# A sanitizer's run-time library comes first; -z defs would miss its symbols in a shared library.
 LIB_LDFLAGS :=
-LIB_OBJ := pic.o
 else
 LIB_LDFLAGS := -Wl,-z,defs
-LIB_OBJ := o
 endif
 
 all: lib tools
@@ -101,6 +98,9 @@ LIB_SRCS := $(addprefix src/, \
 LIB_SRCS += $(if $(filter 1,$(RM_BACKEND)),src/backend/rm_range.c \
 	$(addprefix src/cuda/, import_slots.c watch.c))
 
+# Shared library and archive are of the same objects.
+LIB_CFLAGS := -fPIC
+
 PUBLIC_HEADERS := gdrapi.h barcopy.h barcopy_queue.h barcopy_queue.cuh gdrconfig.h
 
 LIB := $(O)/$(LIB_REAL)
@@ -114,7 +114,7 @@ lib: $(LIB) $(LIB_LINKS) $(LIB_STATIC)
 # they do; -Werror makes no other object. `make install` by itself takes what was built, whoever calls it.
 FLAGS_SEEN := $(O)/flags
 ifneq ($(if $(and $(MAKECMDGOALS),$(wildcard $(FLAGS_SEEN))),$(filter-out install install-% %_install uninstall uninstall-%,$(MAKECMDGOALS)),all),)
-export FLAGS_NOW := $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_SRCS)
+export FLAGS_NOW := $(CC) $(sort $(CPPFLAGS)) / $(sort $(filter-out -Werror,$(CFLAGS))) / $(sort $(LDFLAGS)) / $(LIB_CFLAGS) / $(LIB_SRCS)
 $(FLAGS_SEEN): FORCE
 	$(Q)mkdir -p $(@D) && printf '%s\n' "$$FLAGS_NOW" | cmp -s - $@ || printf '%s\n' "$$FLAGS_NOW" >$@
 endif
@@ -125,17 +125,14 @@ endif
 compile = $(CC) $(CPPFLAGS) $(CFLAGS) $(1) -MMD -MP -MF $@.d.part -MT '$(@:$(O)/%=$$(O)/%)' -c -o $@.part $< && \
 	mv -f $@.d.part $(@:.o=.d) && mv -f $@.part $@
 
-$(O)/%.pic.o: %.c $(FLAGS_SEEN)
-	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(call compile,$(CFLAGS_EXTRA) -fPIC)
-
+$(O)/src/%.o: override CFLAGS += $(LIB_CFLAGS)
 $(O)/%.o: %.c $(FLAGS_SEEN)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(call compile,$(CFLAGS_EXTRA))
 
-$(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
+LIB_OBJS := $(LIB_SRCS:%.c=$(O)/%.o)
+$(LIB): $(LIB_OBJS) src/libgdrapi.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,--version-script=src/libgdrapi.map \
 		-Wl,-z,nodelete $(HARDENING_LDFLAGS) $(LIB_LDFLAGS) $(LDFLAGS) -o $@.part \
@@ -144,7 +141,7 @@ $(LIB): $(LIB_SRCS:%.c=$(O)/%.pic.o) src/libgdrapi.map
 $(LIB_LINKS): $(LIB)
 	$(Q)ln -sf $(LIB_REAL) $@
 
-$(LIB_STATIC): $(LIB_SRCS:%.c=$(O)/%.$(LIB_OBJ))
+$(LIB_STATIC): $(LIB_OBJS)
 	$(call say,AR,$@)
 	$(Q)rm -f $@
 	$(Q)$(AR) rcsD $@ $^

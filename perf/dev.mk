@@ -8,7 +8,7 @@ dev_names := copybench
 DEV_IMPLS_OBJS := $(O)/perf/impls/impls.o
 
 # The tools that measure the copies impl by impl have them inside, besides the library.
-GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.$(LIB_OBJ)) $(DEV_IMPLS_OBJS)
+GDRI_COPY_OBJS := $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(DEV_IMPLS_OBJS)
 $(O)/copybench: $(patsubst %.c,$(O)/%.o,$(sort $(wildcard perf/copybench/*.c))) $(GDRI_COPY_OBJS)
 
 DEV_TOOLS := $(dev_names:%=$(O)/%) $(O)/compare

@@ -3,11 +3,11 @@
 
 # The loops, and what calls them, begin at line boundaries: where they lay by chance made 1 KiB
 # writes of cached memory 20% faster or slower (AMD EPYC, 2026-11-21, perf/compare.c).
-$(foreach f,copies single,$(O)/src/calls/$(f).o $(O)/src/calls/$(f).pic.o) $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
+$(O)/src/calls/copies.o $(O)/src/calls/single.o $(O)/src/copy/%.o: override CFLAGS += -falign-functions=64
 
 GDRI_COPY_MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 GDRI_COPY_SRCS := $(addprefix src/copy/, copy.c copyv.c cpu.c moves.c plan.c words.c)
 
 .PHONY: print-copy-baseline
 print-copy-baseline:
-	@echo $(GDRI_COPY_SRCS:%.c=$(O)/%.o) $(GDRI_COPY_SRCS:%.c=$(O)/%.pic.o)
+	@echo $(GDRI_COPY_SRCS:%.c=$(O)/%.o)

@@ -22,7 +22,7 @@ includes() { # includes FOLDER
 
 # Lines "USER DEFINER": sources whose objects use a symbol of another's object.
 symbols() { # symbols OBJECTS SOURCES
-	(cd "$1" && find . -name '*.o' ! -name '*.pic.o' -printf '%P\n' | while read -r o; do
+	(cd "$1" && find . -name '*.o' -printf '%P\n' | while read -r o; do
 		[ -f "$2/${o%.o}.c" ] && nm "$o" | sed "s|^|${o%.o}.c |"
 	done) | awk '
 		$(NF - 1) ~ /^[TDBRCVWGS]$/ { by[$NF] = $1; times[$NF]++ }

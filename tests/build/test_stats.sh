@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 END
 # shellcheck disable=SC2046
 gcc -shared -fPIC -Iinclude -o "$tmp/module.so" "$tmp/module.c" \
-	$(find src -name '*.c' | while read -r c; do ls "$out/${c%.c}.pic.o" 2>/dev/null; done) -pthread -ldl &&
+	$(find src -name '*.c' | while read -r c; do ls "$out/${c%.c}.o" 2>/dev/null; done) -pthread -ldl &&
 	gcc -o "$tmp/host" "$tmp/host.c" -pthread -ldl &&
 	GDRCOPY_STATS=1 timeout 60 "$tmp/host" "$tmp/module.so" 2>"$tmp/err"
 rc=$?
