@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 	printf("%-15s  %-24s  %-24s\n", "", "old", "new");
 	for (size_t i = 0; i < BUILDS; i++)
 		load(&builds[i], argv[1 + i], i ? &builds[0] : NULL);
-	for (size_t i = 0; i < ARRAY_SIZE(jobs); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(jobs) && !ferror(stdout); i++)
 		measure(builds, &jobs[i]);
 	return 0;
 }

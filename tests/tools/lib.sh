@@ -98,7 +98,8 @@ json_error() {
 assert d["exit_status"] == int(sys.argv[3]) and sys.argv[4] in d["error"], d' "${tool##*/}" "$2" "$3"
 }
 
-# documented TOOL: its --help has the table of exit statuses and examples, and the examples run
+# documented TOOL [OPTION...]: its --help has the table of exit statuses and examples, and the examples run; with the
+# options behind theirs
 documented() {
 	run "$build/$1" --help
 	for status in 0 1 2; do
@@ -108,7 +109,7 @@ documented() {
 	check "$1: --help has examples" [ -s "$tmp/examples" ]
 	while read -r example; do
 		run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 PATH="$build:$PATH" \
-			sh -c "$example"
+			sh -c "$example ${*:2}"
 		expect "$1: example: $example" 0
 	done <"$tmp/examples"
 }

@@ -39,7 +39,7 @@ for t in copybw copylat pplat apiperf; do
 	for o in -s ${few%% *} -d -a -M --json --sim --no-numa --help --version; do
 		check "$t: --help names $o" grep -q -- "  *$o" "$out"
 	done
-	documented gdrcopy_$t
+	documented gdrcopy_$t "$few"
 	run gdrcopy_$t -h
 	expect "$t: -h" 0 '^Exit status'
 	run gdrcopy_$t --version
@@ -47,29 +47,15 @@ for t in copybw copylat pplat apiperf; do
 
 	refused gdrcopy_$t 1 "Try 'gdrcopy_$t --help'" <<-END
 		-Z
-		--no-such-option
 		stray
-		-s
 		-s x
-		-s -1
-		-s 1Q
-		-s 1KB
-		-s 0x
-		-s 0xg
-		-s x10
-		-s 010x
-		-s 99999999999999999999
-		-s 18446744073709551615G
 		${few%% *} -1
 		${few%% *} 1.5
 		${few%% *} x
 		${few%% *} 99999999999999999999
 		-d -1
-		-d x
 		-a malloc
-		-a cuMemAlloc,cuMemCreate
 		-M uncached
-		--json=1
 	END
 
 	# -- --sim
@@ -77,15 +63,6 @@ for t in copybw copylat pplat apiperf; do
 	expect "$t: --sim" 0 'all data verified'
 	check "$t: --sim: the first line says stand-in" \
 		sh -c "head -n 1 '$out' | grep -q 'running on the stand-in $sim/libcuda.so.1'"
-	quick gdrcopy_$t --sim "$tmp"
-	expect "$t: --sim without a libcuda" 1 '' 'no libcuda.so.1 there'
-	for odd in "a b" a:b 'a$b'; do
-		mkdir -p "$tmp/$odd" && cp "$sim"/lib*.so* "$tmp/$odd"
-		quick gdrcopy_$t --sim "$tmp/$odd"
-		expect "$t: --sim with a path that the loader would take apart: $odd" 1 '' 'the loader takes no path'
-	done
-	quick gdrcopy_$t --sim "$tmp/none"
-	expect "$t: --sim without the folder" 1 '' 'No such file'
 	cd "$sim/.." && quick gdrcopy_$t --sim "$(basename "$sim")" -s 64
 	cd "$here" || exit 1
 	expect "$t: --sim with a relative folder" 0 'all data verified'
@@ -121,6 +98,65 @@ for t in copybw copylat pplat apiperf; do
 		check "$t: 1 byte: nowhere 1 bytes" sh -c "! grep -Eq '(^| )1 [a-z]+s( |$)' '$out'"
 	fi
 
+	quick gdrcopy_$t --sim "$sim" -s 4K -a cuMemHostAlloc
+	expect "$t: says host memory" 0 '^buffer: .*cuMemHostAlloc memory: host memory$'
+	check "$t: host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
+	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
+
+	# -- JSON
+	for args in "" "-a cuMemHostAlloc" "--no-numa"; do
+		# shellcheck disable=SC2086 # several words
+		quick gdrcopy_$t --sim "$sim" -s 4K --json $args
+		expect "$t: --json $args: exit status" 0
+		json "$t: --json $args: verified" 'assert d["simulated"] is True and d["verified"] is True, d'
+	done
+	tool=gdrcopy_$t
+	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
+	expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
+	json_error "$t: --json without a GPU: a document" 2 'CUDA_ERROR_NO_DEVICE'
+
+	# -- half a report is no success
+	for args in "" "--json" "--help" "--version"; do
+		# shellcheck disable=SC2086 # several words
+		run_full gdrcopy_$t --sim "$sim" -s 64 $few $args
+		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
+		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
+	done
+	run_full GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim"
+	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
+
+	# -- what the four have in common, of tools/common and perf/bench
+	[ $t = copybw ] || continue
+	refused gdrcopy_$t 1 "Try 'gdrcopy_$t --help'" <<-END
+		--no-such-option
+		-s
+		-s -1
+		-s 1Q
+		-s 1KB
+		-s 0x
+		-s 0xg
+		-s x10
+		-s 010x
+		-s 99999999999999999999
+		-s 18446744073709551615G
+		-d x
+		-a cuMemAlloc,cuMemCreate
+		--json=1
+	END
+	quick gdrcopy_$t --sim "$tmp"
+	expect "$t: --sim without a libcuda" 1 '' 'no libcuda.so.1 there'
+	for odd in "a b" a:b 'a$b'; do
+		mkdir -p "$tmp/$odd" && cp "$sim"/lib*.so* "$tmp/$odd"
+		quick gdrcopy_$t --sim "$tmp/$odd"
+		expect "$t: --sim with a path that the loader would take apart: $odd" 1 '' 'the loader takes no path'
+	done
+	quick gdrcopy_$t --sim "$tmp/none"
+	expect "$t: --sim without the folder" 1 '' 'No such file'
+	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
+	json_error "$t: --json, no GPU memory is reached: a document" 2 'no GPU memory'
+	quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
+	json_error "$t: --json, a failing call: a document" 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
+
 	# -- kinds of memory, and where it lies: host memory only if it is asked for, or is all that the GPU has
 	# shellcheck disable=SC2086 # several words
 	rows gdrcopy_$t --sim "$sim" $few <<-'END'
@@ -138,36 +174,6 @@ for t in copybw copylat pplat apiperf; do
 		no GPU memory is reached: exit 2|GDRCOPY_BACKEND=host|-s 4K|2||cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+
 	END
 	check "$t: no GPU memory is reached: nothing measured" sh -c "! grep -Eq '^(GPU|buffer):|verified' '$out'"
-	quick gdrcopy_$t --sim "$sim" -s 4K -a cuMemHostAlloc
-	expect "$t: says host memory" 0 '^buffer: .*cuMemHostAlloc memory: host memory$'
-	check "$t: host memory: no word of GPU memory" sh -c "! grep -q 'GPU memory' '$out'"
-	expect "$t: host memory: not through the BAR" 0 'backend host \(not through the BAR\)'
-
-	# -- JSON
-	for args in "" "-a cuMemHostAlloc" "--no-numa"; do
-		# shellcheck disable=SC2086 # several words
-		quick gdrcopy_$t --sim "$sim" -s 4K --json $args
-		expect "$t: --json $args: exit status" 0
-		json "$t: --json $args: verified" 'assert d["simulated"] is True and d["verified"] is True, d'
-	done
-	tool=gdrcopy_$t
-	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
-	expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
-	json_error "$t: --json without a GPU: a document" 2 'CUDA_ERROR_NO_DEVICE'
-	quick GDRCOPY_BACKEND=host gdrcopy_$t --sim "$sim" --json
-	json_error "$t: --json, no GPU memory is reached: a document" 2 'no GPU memory'
-	quick GDRSIM_FAIL='cuMemcpyHtoD:*=700' gdrcopy_$t --sim "$sim" --json
-	json_error "$t: --json, a failing call: a document" 1 'CUDA_ERROR_ILLEGAL_ADDRESS'
-
-	# -- half a report is no success
-	for args in "" "--json" "--help" "--version"; do
-		# shellcheck disable=SC2086 # several words
-		run_full gdrcopy_$t --sim "$sim" -s 64 $few $args
-		expect "$t: $args: a full disk" 1 '' "gdrcopy_$t: .*(No space|JSON|written)"
-		check "$t: $args: a full disk: said once" [ "$(grep -c "^gdrcopy_$t: " "$err")" -eq 1 ]
-	done
-	run_full GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim"
-	expect "$t: no GPU and a full disk: still exit 2" 2 '' 'cannot run here'
 
 	# -- every way a GPU can be missing: exit 2, one line that says what is missing and what to do
 	missing() {
