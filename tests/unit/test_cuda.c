@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/resources.h"
@@ -137,6 +138,7 @@ static void needed_calls(void)
 static void older_drivers(void)
 {
 	const char *missing = unit_arg;
+	struct gdri_allocation a;
 	struct gdri_memory m;
 	uint64_t base;
 	size_t size;
@@ -148,6 +150,10 @@ static void older_drivers(void)
 	wrap_reset();
 	standin_start();
 	m = describe(standin_alloc(2 << 20), 65536);
+	if (strstr(missing, "Async") || strstr(missing, "Stream")) {
+		OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 0, NULL, 65536, false, -1));
+		OK(gdri_cuda_free(&a));
+	}
 	if (strstr(missing, "AddressRange"))
 		FAILS_WITH(-ENOTSUP, missing, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	else if (strstr(missing, "Export"))
@@ -160,6 +166,7 @@ static void older_drivers(void)
 static void pci_addresses(void)
 {
 	struct gdri_pci_address a, b;
+	bool is;
 
 	OK(gdri_cuda_load());
 	OK(gdri_cuda_pci_address(0, &a));
@@ -167,6 +174,10 @@ static void pci_addresses(void)
 	ck_assert_uint_ne(a.bus, b.bus);
 	FAILS(-EINVAL, gdri_cuda_pci_address(2, &b));
 	FAILS(-EINVAL, gdri_cuda_pci_address(-1, &b));
+	FAILS_WITH(-EINVAL, "no CUDA device 2: there are 2", gdri_cuda_is_integrated(2, &is));
+	FAILS_WITH(-EINVAL, "no CUDA device -1", gdri_cuda_is_integrated(-1, &is));
+	cuda_hooks.set_fail("cuDeviceGetCount:*=999");
+	FAILS(-EIO, gdri_cuda_is_integrated(-1, &is));
 	cuda_hooks.set_fail("cuDeviceGetPCIBusId:*=999");
 	FAILS(-EIO, gdri_cuda_pci_address(0, &b));
 	cuda_hooks.set_fail(NULL);
@@ -383,8 +394,13 @@ static void probe_of_descriptors(void)
 	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	ck_assert_uint_ge(wrap_calls("close"), 1);
 	ck_assert_uint_eq(wrap_calls("close"), wrap_calls("open"));
-	wrap_fail("open", 1, ENFILE);
-	FAILS(-ENFILE, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	/* libcuda may need four. */
+	for (unsigned long n = 1; n <= 5; n++) {
+		wrap_reset();
+		wrap_fail("open", n, ENFILE);
+		FAILS(n > 4 ? -EIO : -ENFILE, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+	}
+	wrap_reset();
 	wrap_fail("open", 1, EACCES);
 	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	cuda_hooks.set_fail(NULL);
@@ -419,6 +435,13 @@ static void beside_others(void)
 	ck_assert_int_eq(ended, 0);
 }
 
+static int is_mapped(void *pages)
+{
+	unsigned char resident;
+
+	return !mincore(pages, 4096, &resident);
+}
+
 /* Pages that are no longer registered are unmapped by the next call, and others wait meanwhile. */
 static void pages_of_the_host(void)
 {
@@ -435,6 +458,7 @@ static void pages_of_the_host(void)
 	OK(gdri_cuda_take_pages(0, 1, &p)); /* also while another thread captures */
 	ck_assert_uint_eq(cuda_hooks.calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
 	OK(gdri_cuda_take_pages(0, 2 * 4096, &given));
+	ck_assert_int_eq(unit_in_child(is_mapped, p->host), 0);
 	CU(cuda.cuMemHostUnregister(p->host));
 	gdri_cuda_give_pages(p);
 	wrap_reset();
@@ -550,6 +574,8 @@ static const struct unit_test tests[] = {
 	{ "driver without VMM export", older_drivers, "", "cuMemExportToShareableHandle", true },
 	{ "driver without capture modes", older_drivers, "", "cuThreadExchangeStreamCaptureMode",
 	  true },
+	{ "driver without free by stream", older_drivers, "", "cuMemFreeAsync", true },
+	{ "driver without streams", older_drivers, "", "cuStreamSynchronize", true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "no NVML", no_nvml, "" },
 	{ "results as errno", results_as_errno, "", .bare = true },
