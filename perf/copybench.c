@@ -9,11 +9,11 @@
 #include "common/exit.h"
 #include "copybench/setup.h"
 
-static const char *const section_choice[] = { "all",   "read", "write",	 "edges",   "vectors",
-					      "flags", "call", "engine", "threads", "cache", NULL };
-static void (*const sections[])(void) = { read_section,	   write_section,  edges_section,
-					  vectors_section, flags_section,  call_section,
-					  engine_section,  threads_section, cache_section };
+static const char *const section_choice[] = { "all",	"read",	  "write",   "edges", "vectors",
+					      "flags", "engine", "threads", "cache", NULL };
+static void (*const sections[])(void) = { read_section,	   write_section, edges_section,
+					  vectors_section, flags_section, engine_section,
+					  threads_section, cache_section };
 
 static int section;
 
@@ -29,9 +29,6 @@ static const struct opt options[] = {
 	  "cache: largest number of regions of 64 KiB (100000:\n"
 	  "6.1 GiB of page-locked host memory); 0: none",
 	  0, 1000000, NULL },
-	{ 0, "host", OPT_FLAG, &st.host_only, NULL,
-	  "no GPU: use cached host memory, which shows only what\nthe instructions cost", 0, 0,
-	  NULL },
 };
 
 static const struct tool tool = {
@@ -58,10 +55,7 @@ int main(int argc, char **argv)
 	bench_options(&st.b, &tool, argc, argv);
 	setup_start();
 	if (st.b.json) {
-		if (st.host_only)
-			json_start(&st.json);
-		else
-			bench_json(&st.b, &st.json);
+		bench_json(&st.b, &st.json);
 		json_int(&st.json, "rounds", st.rounds);
 		json_array(&st.json, "tables");
 	}

@@ -178,8 +178,6 @@ void cache_section(void)
 	barcopy_cache_t notified, tags;
 	uint64_t addr = st.b.buf.mem.dptr;
 
-	if (st.host_only)
-		return;
 	notified = make_cache(st.b.buf.g, BARCOPY_CACHE_NOTIFIED);
 	tags = make_cache(st.b.buf.g, BARCOPY_CACHE_CHECK_TAG);
 	pin = measure_pins(st.b.buf.g, addr);

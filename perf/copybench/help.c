@@ -36,8 +36,6 @@ void engine_section(void)
 					 288 << 10, 320 << 10, 384 << 10, 512 << 10, 768 << 10,
 					 1 << 20,   4 << 20,   16 << 20 };
 
-	if (st.host_only)
-		return;
 	crossing("copy engine, reads", true, reads, COUNT(reads));
 	crossing("copy engine, writes", false, writes, COUNT(writes));
 }

@@ -28,7 +28,7 @@ struct helped pin_again(uint64_t addr, size_t size, size_t engine_min)
 	struct helped helped = { .works = false };
 	void *map;
 
-	if (st.host_only || gdr_pin_buffer_v2(st.b.buf.g, addr, size, 0, &helped.handle))
+	if (gdr_pin_buffer_v2(st.b.buf.g, addr, size, 0, &helped.handle))
 		return helped;
 	if (gdr_map(st.b.buf.g, helped.handle, &map, size) ||
 	    (engine_min && barcopy_set_copy_options(helped.handle, &options))) {
@@ -53,17 +53,6 @@ void setup_start(void)
 
 	st.host = tool_alloc_pages(REGION);
 	memset(st.host, 0x5a, REGION);
-	if (st.host_only) {
-		st.map = tool_alloc_pages(REGION);
-		memset(st.map, 0, REGION);
-		st.type = GDR_MAPPING_TYPE_WC;
-		st.b.numa.node = -1;
-		timing_init();
-		if (!st.b.json)
-			printf("mapping:  none, cached host memory with the fences of a "
-			       "write-combined one\n");
-		return;
-	}
 	bench_start(&st.b, REGION);
 	st.map = st.b.buf.cpu;
 	write_each_page(st.map, REGION);
@@ -77,8 +66,6 @@ void setup_start(void)
 
 void setup_stop(void)
 {
-	if (st.host_only)
-		return;
 	unpin(&st.engine);
 	unpin(&st.automatic);
 	cu.MemFreeHost(st.pinned);
@@ -309,9 +296,6 @@ struct job library_job(const char *name)
 {
 	struct job job = impl_job(name, NULL);
 
-	/* Without a GPU the job has no handle: it uses the plan. */
-	if (st.host_only)
-		return job;
 	job.run = run_library;
 	job.handle = st.b.buf.mh;
 	return job;
@@ -349,6 +333,5 @@ struct job cuda_job(const char *name, bool pinned)
 	return (struct job){ .name = name,
 			     .run = run_cuda,
 			     .map = st.map,
-			     .host = pinned ? st.pinned : st.host,
-			     .off = st.host_only };
+			     .host = pinned ? st.pinned : st.host };
 }

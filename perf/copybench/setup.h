@@ -56,8 +56,7 @@ extern struct copybench {
 	long rounds;
 	size_t max;
 	long hits, regions; /* of the section cache */
-	bool host_only; /* no GPU */
-	uint8_t *map, *host, *pinned; /* REGION bytes each; pinned: NULL without a GPU */
+	uint8_t *map, *host, *pinned; /* REGION bytes each */
 	gdr_mapping_type_t type;
 	struct helped engine; /* every copy by the copy engine */
 	struct helped automatic; /* BARCOPY_COPY_ENGINE_AUTO */
@@ -111,7 +110,6 @@ void write_section(void);
 void edges_section(void);
 void vectors_section(void);
 void flags_section(void);
-void call_section(void);
 void engine_section(void);
 void threads_section(void);
 void cache_section(void);

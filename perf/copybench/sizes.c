@@ -20,12 +20,10 @@ static size_t contenders(struct job *job, bool read)
 		if ((read ? impl->from : impl->to) && impl != job[2].raw)
 			job[count++] = impl_job(impl->name, impl->name);
 	}
-	if (!st.host_only) {
-		job[count++] = cuda_job("cuMemcpy", false);
-		job[count++] = cuda_job("cuMem.pin", true);
-		job[count++] = helped_job("engine", &st.engine, false);
-		job[count++] = helped_job("eng.pin", &st.engine, true);
-	}
+	job[count++] = cuda_job("cuMemcpy", false);
+	job[count++] = cuda_job("cuMem.pin", true);
+	job[count++] = helped_job("engine", &st.engine, false);
+	job[count++] = helped_job("eng.pin", &st.engine, true);
 	for (size_t i = 0; i < count; i++)
 		job[i].read = read;
 	return count;
@@ -61,7 +59,7 @@ void write_section(void)
 	sizes("write", false, size, COUNT(size));
 }
 
-/* Small unaligned copies: the library and the baseline, reads and writes. */
+/* Small unaligned reads: the library and the baseline. */
 void edges_section(void)
 {
 	static const size_t at[][2] = {
@@ -69,27 +67,19 @@ void edges_section(void)
 		{ 31, 33 }, { 50, 5 },	 { 64, 0 },  { 64, 1 },	 { 64, 63 },
 		{ 65, 0 },  { 100, 61 }, { 200, 7 }, { 511, 1 }, { 4000, 5 }
 	};
-	static const char *const names[][4] = { { "read", "again", "r.baseline", "r.b.fenced" },
-						{ "write", "again", "w.baseline", NULL } };
+	struct table t = { .name = "edges, reads", .first = "bytes@offset", .unit = "ns" };
+	struct job job[] = { library_job("read"), library_job("again"), baseline_job("r.baseline"),
+			     fenced_job("r.b.fenced") };
 
-	for (int write = 0; write < 2; write++) {
-		struct table t = { .name = write ? "edges, writes" : "edges, reads",
-				   .first = "bytes@offset",
-				   .unit = "ns" };
-		struct job job[4] = { library_job(names[write][0]), library_job("again"),
-				      baseline_job(names[write][2]), fenced_job(names[0][3]) };
-		size_t count = write ? 3 : 4;
+	for (size_t i = 0; i < COUNT(at); i++) {
+		char name[24];
 
-		for (size_t i = 0; i < COUNT(at); i++) {
-			char name[24];
-
-			for (size_t c = 0; c < count; c++) {
-				job[c].read = !write;
-				job[c].size = at[i][0], job[c].offset = at[i][1];
-			}
-			snprintf(name, sizeof(name), "%zu@%zu", at[i][0], at[i][1]);
-			line(&t, job, count, name);
+		for (size_t c = 0; c < COUNT(job); c++) {
+			job[c].read = true;
+			job[c].size = at[i][0], job[c].offset = at[i][1];
 		}
-		show(&t);
+		snprintf(name, sizeof(name), "%zu@%zu", at[i][0], at[i][1]);
+		line(&t, job, COUNT(job), name);
 	}
+	show(&t);
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Small copies: vectors, a flag after its data, the cost of a call.
- */
+/* Small copies: vectors, a flag after its data. */
 #include <stdio.h>
 
 #include "copy/fence.h"
@@ -19,7 +17,6 @@ static const struct pattern {
 } patterns[] = {
 	{ "192 B apart", 64, 192 },
 	{ "128 B apart", 64, 128 },
-	{ "a page and a line apart", 64, 4096 + 64 },
 	{ "in random lines", 64, 0 },
 	{ "words side by side", 8, 8 },
 };
@@ -53,13 +50,8 @@ static void run_vector(struct job *job, size_t times)
 	for (size_t n = 0; n < times; n++) {
 		const barcopy_copy_seg_t *seg = vector[job->next++ % SETS];
 
-		if (!job->handle.h && job->read)
-			gdri_copyv_from(&job->plan, seg, job->count, sizeof(*seg), 0);
-		else if (!job->handle.h)
-			gdri_copyv_to(&job->plan, seg, job->count, sizeof(*seg), 0);
-		else
-			must(job->read ? barcopy_copyv_from_mapping(job->handle, seg, job->count, 0)
-				       : barcopy_copyv_to_mapping(job->handle, seg, job->count, 0));
+		must(job->read ? barcopy_copyv_from_mapping(job->handle, seg, job->count, 0)
+			       : barcopy_copyv_to_mapping(job->handle, seg, job->count, 0));
 	}
 }
 
@@ -181,9 +173,7 @@ void vectors_section(void)
 	for (size_t i = 0; i < COUNT(patterns); i++)
 		vectors(&patterns[i], true);
 	vectors(&patterns[0], false);
-	vectors(&patterns[2], false);
-	if (!st.host_only)
-		handles();
+	handles();
 }
 
 /*
@@ -234,8 +224,6 @@ void flags_section(void)
 	struct table t = { .name = "flags", .first = "data", .unit = "ns" };
 	struct job job[COUNT(ways)];
 
-	if (st.host_only)
-		return;
 	for (size_t c = 0; c < COUNT(ways); c++) {
 		job[c] = library_job(ways[c].name);
 		job[c].run = run_flag;
@@ -245,62 +233,4 @@ void flags_section(void)
 	for (size_t i = 0; i < COUNT(sizes); i++)
 		size_line(&t, job, COUNT(ways), sizes[i]);
 	show(&t);
-}
-
-/*
- * The cost of a call: a copy of 4 or 8 bytes to cached memory, by the public call on a handle of
- * host memory, by the copy without its entry point, and by a plain store.
- */
-static uint8_t words[64] __attribute__((aligned(64)));
-
-enum { COPY, BY_HAND, ENTRY, WAIT };
-
-static void run_call(struct job *job, size_t times)
-{
-	for (size_t n = 0; n < times; n++) {
-		if (job->how == ENTRY)
-			gdr_copy_to_mapping(job->handle, job->map, st.host, job->size);
-		else if (job->how == WAIT)
-			barcopy_wait32(job->handle, job->map, BARCOPY_CMP_EQ, 0x12345678, 0);
-		else if (job->how == COPY)
-			gdri_copy_to(&job->plan, words, st.host, job->size);
-		else if (job->size == 4)
-			*(volatile uint32_t *)(void *)words = *(uint32_t *)(void *)st.host;
-		else
-			*(volatile uint64_t *)(void *)words = *(uint64_t *)(void *)st.host;
-		if (job->how == BY_HAND)
-			gdri_fence_after_write(job->plan.fences);
-	}
-}
-
-void call_section(void)
-{
-	static const struct {
-		const char *name;
-		int how;
-		gdr_mapping_type_t type;
-	} calls[] = { { "entry", ENTRY, GDR_MAPPING_TYPE_CACHING },
-		      { "again", ENTRY, GDR_MAPPING_TYPE_CACHING },
-		      { "inside", COPY, GDR_MAPPING_TYPE_CACHING },
-		      { "by hand", BY_HAND, GDR_MAPPING_TYPE_CACHING },
-		      { "wc inside", COPY, GDR_MAPPING_TYPE_WC },
-		      { "wc hand", BY_HAND, GDR_MAPPING_TYPE_WC },
-		      { "wait 0", WAIT, GDR_MAPPING_TYPE_CACHING } };
-	struct table t = { .name = "call, cached memory", .first = "bytes", .unit = "ns" };
-	struct job job[COUNT(calls)];
-	struct helped pin = pin_again((uintptr_t)st.pinned, 4096, 0);
-
-	for (size_t c = 0; c < COUNT(calls); c++) {
-		job[c] = (struct job){ .name = calls[c].name,
-				       .run = run_call,
-				       .how = calls[c].how,
-				       .handle = pin.handle,
-				       .map = pin.map };
-		job[c].off = (calls[c].how == ENTRY || calls[c].how == WAIT) && !pin.works;
-		gdri_copy_plan_init(&job[c].plan, calls[c].type, gdri_cpu_features(), NULL);
-	}
-	for (size_t size = 4; size <= 8; size += 4)
-		size_line(&t, job, COUNT(calls), size);
-	show(&t);
-	unpin(&pin);
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# litmus against a thread, copybench on host memory, its section cache and compare on the stand-in: they run without a GPU,
-# their JSON is JSON, and their exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
+# litmus against a thread, copybench and compare on the stand-in: they run without a GPU, their JSON is JSON, and their
+# exit codes mean what they say. Usage: test_copy_tools.sh BUILD_DIR SIM_DIR.
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 litmus="$build/litmus --peer thread"
-bench="$build/copybench --host --max 4K --rounds 1"
+bench="$build/copybench --sim $sim --max 4K --rounds 1"
 cache="$build/copybench --section cache --sim $sim -a cuMemCreate --hits 2000 -r 200"
 
 # exits NAME EXIT_STATUS COMMAND...
