@@ -4,11 +4,8 @@
 
     make.py [ROOT] >page            the repository keeps no copy; tarball and packages have one
 
-Figures come from docs/results, the first program and what each backend serves from the README, the
-backends' order from src/backend, the layers from docs/internals/design.md and the folders of src/. The page
-needs nothing from elsewhere.
+Figures come from docs/results, the first program from the README. The page needs nothing from elsewhere.
 """
-import glob
 import html
 import json
 import os
@@ -27,20 +24,6 @@ GDRCOPY = {"write": [("GDRCopy 2.6's copies", "baseline", "gdr", 0)],
 WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
 CURVES = {"write": WITHOUT + GDRCOPY["write"] + WITH, "read": WITHOUT + GDRCOPY["read"] + ENGINE + WITH}
-
-# What each layer of docs/internals/design.md is, in a few words. `OUTSIDE`: what it reaches beyond the library.
-LAYERS = {"calls": "entry points: check, find, call, turn the error",
-          "queue": "messages between the CPU and a running kernel",
-          "cache": "regions found again by address: ranges, caches",
-          "core": "contexts, handles, regions, large copies",
-          "backend": "one file for each way to a mapping; their order",
-          "cuda": "libcuda, loaded at run time; what it knows of an address",
-          "copy": "loads and stores with the fences that a mapping needs",
-          "base": "errors, log, environment, forks, tables"}
-OUTSIDE = {"copy": "GPU memory, through the mapping", "backend": "gdrdrv, dma-buf, NVIDIA's driver",
-           "cuda": "libcuda.so.1, NVML"}
-BESIDE = {"abi"}  # declarations alone: no layer
-
 
 def read(root, path):
     with open(os.path.join(root, path), encoding="utf-8") as file:
@@ -74,20 +57,6 @@ def microseconds(ns):
     return f"{ns / 1000:.1f}" if ns >= 2000 else f"{ns / 1000:.2f}"
 
 
-def backends(root, readme):
-    """{name: (uses, serves)} of the README's table, in the order of the source; host is asked first."""
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", readme)
-    rows = dict((cells[0], cells[1:]) for cells in
-                (re.split(r" *\| *", line.strip("| ")) for line in plain.splitlines() if line.count("|") == 4))
-    for path in sorted(glob.glob(os.path.join(root, "src/backend/*.c"))):
-        found = re.search(r"\ball_backends\[\] = \{(.*?)\}", read(root, path), re.S)
-        if found:
-            order = re.findall(r"gdri_backend_(\w+)", found[1])
-            break
-    named = [(name, *rows[name]) for name in order]
-    return [row for row in named if row[0] == "host"][0], [row for row in named if row[0] != "host"]
-
-
 def ucx(clients):
     """[(bytes, without gdr_copy, with the two lines)] in us, of the first table of docs/results/clients.md"""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in clients.split("One H100")[0].splitlines()
@@ -103,11 +72,6 @@ def queue(page):
     return {"QUEUE": each_way, "GRAPH": graph, "LAUNCH": launch}
 
 
-def short(words):
-    """As much of a cell as fits into a box."""
-    return re.split(r"[;,(]| as CUDA", words)[0].strip()
-
-
 def make(root):
     readme = read(root, "README.md")
     document = json.loads(read(root, RESULTS))
@@ -116,17 +80,8 @@ def make(root):
     def figure(table, size, column):
         return microseconds(tables[table]["lines"][size][tables[table]["columns"].index(column)])
 
-    folders = {name for name in os.listdir(os.path.join(root, "src"))
-               if os.path.isdir(os.path.join(root, "src", name))}
-    picture = re.search(r"```text\n(.*?)```", read(root, "docs/internals/design.md"), re.S)[1]
-    layers = re.findall(r"^ (\w+) {2,}\S", picture, re.M)
-    if folders != set(LAYERS) | BESIDE or set(layers) != set(LAYERS):
-        sys.exit(f"src/ or docs/internals/design.md has other layers than the page: {sorted(folders)}, {layers}")
-    host, others = backends(root, readme)
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     written = figure("write", "8", "cuMem.pin"), figure("write", "8", "library")
-    served = [(f"{host[0]}: memory of the CPU? Asked first", f"{host[1]}: {host[2]}")] + [
-        (f"{number}. {name}", f"{uses}: {serves}") for number, (name, uses, serves) in enumerate(others, 1)]
     times = ucx(read(root, "docs/results/clients.md"))
     values = {
         "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
@@ -138,14 +93,8 @@ def make(root):
         "NARROW_WAYS": diagrams.narrow([
             (f"cuMemcpy of 8 bytes: {written[0]} µs", "program, CUDA, the GPU driver's queue, the GPU's copy engine, "
              "GPU memory"), (f"barcopy: {written[1]} µs", "program, a plain store through BAR1, GPU memory")]),
-        "FLOW": diagrams.flow((host[0], short(host[1]), short(host[2])),
-                              [(name, short(uses), short(serves)) for name, uses, serves in others]),
-        "NARROW_FLOW": diagrams.narrow([*served, ("else an error", "barcopy_last_error() lists each backend's reason")]),
-        "NARROW_LAYERS": diagrams.narrow([(name, LAYERS[name] + (f" ({OUTSIDE[name]})" if name in OUTSIDE else ""))
-                                          for name in layers]),
         "NARROW_UCX": diagrams.narrow([(size, f"{without:g} µs without, {ours:g} µs with barcopy")
                                        for size, without, ours in times]),
-        "LAYERS": diagrams.layers([(name, LAYERS[name]) for name in layers], OUTSIDE),
         "UCX": diagrams.bars(times), **queue(read(root, "docs/queue.md")),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
