@@ -24,11 +24,10 @@ The lines of a machine are files or probes. A file:
     dir PATH                a directory (others are made as needed)
     link PATH TARGET        a symbolic link, its target as it stands
     fifo PATH               a FIFO
-    numa NODES              NUMA nodes and their CPUs: '0=0-7@0 1=8-15@1', the socket behind '@'
+    numa NODES              NUMA nodes and their CPUs: '0=0-7 1=8-15'
     group NUMBER TYPE       an IOMMU group
     pci ADDR BELOW KEY=VALUE...   a PCI function at /sys/devices/BELOW/ADDR; keys:
         id=VVVV:DDDD class=CCCCCC numa=N driver=NAME group=N gone=1 (its header reads as ones)
-        label=infiniband/mlx5_0 (a directory inside) physfn=ADDR
 
 A probe is what is no file: a member of struct probes (tools/doctor/probe.h) and its value. An element of a list is one
 line: the list's name, then members and their values, all separated by two blanks; a trial is the last GPU's. For a
@@ -93,13 +92,12 @@ class Machine:
 
     def make_numa(self, _, *words):
         for word in words:
-            node, cpus, first, socket = re.fullmatch(r'(\d+)=((\d+)[\d,-]*)@(\d+)', word).groups()
+            node, cpus = word.split('=')
             self.put(f'/sys/devices/system/node/node{node}/cpulist', cpus)
-            self.put(f'/sys/devices/system/cpu/cpu{first}/topology/physical_package_id', socket)
 
     def make_pci(self, _, addr, below, *words):
         keys = dict(w.split('=', 1) for w in words)
-        assert not keys.keys() - set('id class numa driver group label gone physfn'.split()), words
+        assert not keys.keys() - set('id class numa driver group gone'.split()), words
         vendor, device = (int(v, 16) for v in keys['id'].split(':'))
         base = f'/sys/devices/{below}/{addr}'
         up = '../' * base.count('/')
@@ -113,10 +111,6 @@ class Machine:
             self.make_link(_, base + '/driver', f'{up}sys/bus/pci/drivers/{keys["driver"]}')
         if 'group' in keys:
             self.make_link(_, base + '/iommu_group', f'{up}sys/kernel/iommu_groups/{keys["group"]}')
-        if 'label' in keys:
-            self.make_dir(_, f'{base}/{keys["label"]}')
-        if 'physfn' in keys:
-            self.make_link(_, base + '/physfn', '../' + keys['physfn'])
         self.make_link(_, f'/sys/bus/pci/devices/{addr}', f'../../../devices/{below}/{addr}')
 
 
@@ -220,7 +214,7 @@ def judge_json(name, d, words, status):
     assert d['ordinary_memory'] == ('yes', 'no', 'unknown')[status]
     for g in d['gpus']:
         assert [k for k in g if k != 'bar1'] == 'id name ordinary_memory backends cuda_malloc place'.split(), list(g)
-        assert list(g['place']) == 'numa cpus iommu adapter path'.split(), g
+        assert list(g['place']) == 'numa cpus iommu'.split(), g
         served = [b for b in g['cuda_malloc'] if g['backends'][b]]
         assert served == g['cuda_malloc'] and (g['ordinary_memory'] == 'yes' or not served), g
     for f in d['findings']:
@@ -237,8 +231,7 @@ def judge_json(name, d, words, status):
         assert d['container'] and d['virtual_machine'] and d['kernel'] == '6.18.44', d
         assert [g['bar1'] for g in d['gpus']] == \
             2 * [{'total': 274877906944, 'used': 1703936, 'free': 274876203008}], d['gpus']
-        assert d['gpus'][1]['place'] == {'numa': None, 'cpus': None, 'iommu': 'none',
-                                         'adapter': '0000:00:03.0', 'path': 'root complex'}, d['gpus']
+        assert d['gpus'][1]['place'] == {'numa': None, 'cpus': None, 'iommu': 'none'}, d['gpus']
         assert d['gpus'][0]['backends'] == {'gdrdrv': False, 'dmabuf': False, 'rm': True, 'host': True}
 
 

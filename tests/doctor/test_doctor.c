@@ -192,45 +192,6 @@ static void cpus(void)
 	}
 }
 
-static struct pci_dev at(const char *real, int numa, int socket)
-{
-	struct pci_dev d = { .gpu = true, .numa = numa, .socket = socket };
-
-	snprintf(d.real, sizeof(d.real), "%s", real);
-	return d;
-}
-
-static void paths(void)
-{
-#define DEEP "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0"
-	static const struct {
-		const char *other;
-		int numa, socket;
-		enum path_class path;
-	} rows[] = {
-		{ DEEP "/0000:18:01.0/0000:1c:00.0", 0, 0, PATH_SWITCH },
-		{ "/sys/devices/pci0000:16/0000:16:01.0/0000:18:00.0", 0, 0, PATH_SWITCH },
-		{ "/sys/devices/pci0000:16/0000:16:05.0/0000:19:00.0", 0, 0, PATH_ROOT },
-		{ "/sys/devices/pci0000:4a/0000:4a:02.0/0000:4b:00.0", 0, 0, PATH_ROOT },
-		{ "/sys/devices/pci0000:4a/0000:4a:02.0/0000:4b:00.0", 1, 0, PATH_ROOT },
-		{ "/sys/devices/pci0000:c2/0000:c2:02.0/0000:c3:00.0", 2, 1, PATH_FAR },
-		{ "/sys/devices/pci0000:c2/0000:c2:02.0/0000:c3:00.0", -1, -1, PATH_UNKNOWN },
-		/* a host bridge below another: the inner one counts */
-		{ "/sys/devices/pci0000:16/0000:16:00.5/pci10000:00/10000:00:02.0/10000:01:00.0", 0,
-		  0, PATH_ROOT },
-		{ "/sys/devices/virtual/net", 0, 0, PATH_UNKNOWN },
-		{ "", 0, 0, PATH_UNKNOWN },
-	};
-	struct pci_dev gpu = at(DEEP "/0000:18:00.0/0000:1b:00.0", 0, 0);
-
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		struct pci_dev d = at(rows[i].other, rows[i].numa, rows[i].socket);
-
-		ck_assert_msg(pci_path(&gpu, &d) == rows[i].path, "%zu: %s", i, rows[i].other);
-		ck_assert_int_eq(pci_path(&d, &gpu), rows[i].path);
-	}
-}
-
 /* ---- described machines ----------------------------------------------------------------- */
 
 enum kind { TEXT, INT, BOOL, LIST };
@@ -374,8 +335,7 @@ static void nothing(void)
 static const struct unit_test tests[] = {
 	{ "links", links, NULL },	{ "long_names", long_names, NULL },
 	{ "no_files", no_files, NULL }, { "numbers", numbers, NULL },
-	{ "cpus", cpus, NULL },		{ "paths", paths, NULL },
-	{ "nothing", nothing, NULL },
+	{ "cpus", cpus, NULL },		{ "nothing", nothing, NULL },
 };
 
 int main(int argc, char **argv)

@@ -41,19 +41,15 @@ int root_real(const struct root *r, const char *path, char *real, size_t size);
 int root_list(const struct root *r, const char *path, struct dirent ***names);
 void root_list_free(struct dirent **names, int count);
 
-/* ---- pci.c: NVIDIA GPUs and network adapters, as /sys/bus/pci/devices shows them ------ */
+/* ---- pci.c: NVIDIA GPUs, as /sys/bus/pci/devices shows them --------------------------- */
 
 struct pci_dev {
 	char addr[16]; /* "0000:17:00.0" */
-	bool gpu; /* else a network adapter */
 	bool gone; /* it does not answer: every byte of its header reads 0xff */
-	bool virtual; /* a virtual function of another */
 	uint16_t vendor, device;
-	int numa, socket; /* -1: not known */
+	int numa; /* -1: not known */
 	char driver[32]; /* bound to it; "" if none */
-	char label[32]; /* of an adapter: "mlx5_0", "eth0"; "" if none */
 	int group; /* number of its IOMMU group; -1: none */
-	char real[ROOT_PATH]; /* "/sys/devices/pci0000:00/0000:00:01.0/..."; "": not known */
 };
 
 struct pci {
@@ -65,19 +61,8 @@ struct pci {
 
 void pci_collect(struct pci *pci, const struct root *root);
 
-/* NULL if there is none, or it is none that matters. */
+/* NULL if there is no GPU there. */
 const struct pci_dev *pci_find(const struct pci *pci, const char *addr);
-
-/* The path between two functions: the classes of the GPUDirect RDMA guide, "Supported Systems". */
-enum path_class {
-	PATH_SWITCH, /* PCIe switches only, or one slot */
-	PATH_ROOT, /* one CPU's root complex */
-	PATH_FAR, /* another CPU's: over the link between sockets */
-	PATH_UNKNOWN, /* what is visible does not show it */
-	PATH_CLASSES
-};
-extern const char *const path_name[PATH_CLASSES];
-enum path_class pci_path(const struct pci_dev *a, const struct pci_dev *b);
 
 /* ---- machine.c: the facts, from files and from the probes, and the conclusions about a GPU  */
 
@@ -92,8 +77,6 @@ struct place {
 	char cpus[64]; /* of that node: "0-31"; "-" */
 	long usable; /* of them, by this process; -1: not known */
 	char iommu[24]; /* "identity", "DMA-FQ"; "none"; "?" */
-	char adapter[40]; /* the nearest; "-" */
-	enum path_class path; /* to it */
 };
 
 /* One GPU, from the PCI bus and from CUDA; one of the two may be missing. */

@@ -169,7 +169,7 @@ static void check_bar1(const struct machine *m, struct report *r)
 
 const struct subject subject_bar1 = { "bar1", "BAR1", NULL, check_bar1 };
 
-/* ---- places: NUMA node and CPUs, nearest network adapter, IOMMU ----------------------- */
+/* ---- places: NUMA node and CPUs, IOMMU ------------------------------------------------ */
 
 enum { MAX_CPUS = 8192 };
 
@@ -219,20 +219,6 @@ static void find_node(const struct machine *m, const struct unit *u, struct plac
 		p->usable = cpus_common(cpus, m->probe->cpus);
 }
 
-static void find_adapter(const struct machine *m, const struct unit *u, struct place *p)
-{
-	enum path_class best = PATH_CLASSES;
-
-	for (size_t i = 0; i < m->pci.count; i++) {
-		const struct pci_dev *d = &m->pci.dev[i];
-
-		if (d->gpu || d->virtual || pci_path(u->pci, d) >= best)
-			continue;
-		p->path = best = pci_path(u->pci, d);
-		snprintf(p->adapter, sizeof(p->adapter), "%s", d->label[0] ? d->label : d->addr);
-	}
-}
-
 static void find_places(struct machine *m)
 {
 	for (struct unit *u = m->unit; u < m->unit + m->units; u++) {
@@ -244,7 +230,6 @@ static void find_places(struct machine *m)
 		else if (root_text(m->root, text("/sys/kernel/iommu_groups/%d/type", u->pci->group),
 				   u->place.iommu, sizeof(u->place.iommu)))
 			strcpy(u->place.iommu, "?");
-		find_adapter(m, u, &u->place);
 	}
 }
 

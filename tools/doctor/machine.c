@@ -24,7 +24,7 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 		return;
 	m->units++;
 	*u = (struct unit){
-		.pci = d, .probe = g, .minor = -1, .place = { "-", "-", -1, "?", "-", PATH_UNKNOWN }
+		.pci = d, .probe = g, .minor = -1, .place = { "-", "-", -1, "?" }
 	};
 	u->id = d ? d->addr : g->pci[0] ? g->pci : text("device %d", g->ordinal);
 	u->name = g && g->name[0] ? text("%s (%s)", g->name, u->id)
@@ -36,14 +36,10 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 void machine_add_units(struct machine *m)
 {
 	for (size_t i = 0; i < m->pci.count; i++)
-		if (m->pci.dev[i].gpu)
-			add_unit(m, &m->pci.dev[i], probe_of(m->probe, m->pci.dev[i].addr));
-	for (int i = 0; i < m->probe->gpus; i++) {
-		const struct pci_dev *d = pci_find(&m->pci, m->probe->gpu[i].pci);
-
-		if (!d || !d->gpu)
+		add_unit(m, &m->pci.dev[i], probe_of(m->probe, m->pci.dev[i].addr));
+	for (int i = 0; i < m->probe->gpus; i++)
+		if (!pci_find(&m->pci, m->probe->gpu[i].pci))
 			add_unit(m, NULL, &m->probe->gpu[i]);
-	}
 }
 
 bool machine_has_gpu(const struct machine *m)

@@ -98,15 +98,12 @@ static void put_finding(const struct machine *m, const struct report *r, size_t 
 
 static void put_places(const struct machine *m, FILE *out)
 {
-	fputs("  GPU           NUMA its CPUs          usable IOMMU    nearest network adapter\n",
-	      out);
+	fputs("  GPU           NUMA its CPUs          usable IOMMU\n", out);
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		const struct place *p = &u->place;
-		bool none = p->adapter[0] == '-';
 		const char *line =
-			text("  %-13s %4s %-17s %6s %-8s %s%s%s%s", u->id, p->numa, p->cpus,
-			     p->usable < 0 ? "?" : text("%ld", p->usable), p->iommu, p->adapter,
-			     none ? "" : " (", none ? "" : path_name[p->path], none ? "" : ")");
+			text("  %-13s %4s %-17s %6s %s", u->id, p->numa, p->cpus,
+			     p->usable < 0 ? "?" : text("%ld", p->usable), p->iommu);
 
 		put_plain(line, strlen(line), out);
 		fputc('\n', out);
@@ -190,8 +187,6 @@ static void json_gpu(struct json *j, const struct unit *u)
 	json_string(j, "numa", u->place.numa[0] == '-' ? NULL : u->place.numa);
 	json_string(j, "cpus", u->place.cpus[0] == '-' ? NULL : u->place.cpus);
 	json_string(j, "iommu", u->place.iommu[0] == '?' ? NULL : u->place.iommu);
-	json_string(j, "adapter", u->place.adapter[0] == '-' ? NULL : u->place.adapter);
-	json_string(j, "path", path_name[u->place.path]);
 	json_end(j);
 	json_end(j);
 }
