@@ -81,11 +81,11 @@ client() {
 			continue
 		fi
 		run "$program" 0 "$name ($language) on gdrdrv" "${node[@]}"
-		run "$program" $off "$name ($language) on dmabuf" "${dmabuf[@]}"
-		run "$program" $off "$name ($language) on rm" "${rm[@]}"
-		run "$program" $disabled "$name ($language) without any backend" \
-			"${nothing[@]}"
+		# The calls are the same; the language decides whether it compiles and links.
 		[ "$language" = c ] || continue
+		run "$program" $off "$name on dmabuf" "${dmabuf[@]}"
+		run "$program" $off "$name on rm" "${rm[@]}"
+		run "$program" $disabled "$name without any backend" "${nothing[@]}"
 		run "$program" 0 "$name on gdrdrv, callback mode" "${node[@]}" \
 			GDRSIM_NODE_PERSISTENT=0
 		for level in 2.0 2.4; do
