@@ -146,7 +146,7 @@ $(LIB_STATIC): $(LIB_OBJS)
 	$(Q)rm -f $@
 	$(Q)$(AR) rcsD $@ $^
 
-# ---- tools, stand-ins, driver, tests: each a fragment beside what it builds -----------------------
+# ---- tools, stand-ins, driver, tests: each a fragment in the directory that it builds -----------------------
 
 TOOLS :=
 DEV_TOOLS :=

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and beside it its
+# Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its
 # checksum and its bill of materials (SPDX 2.3: the source has no other project's). An unpacked tarball has no history: there it packs the tree.
 #   PROJECT_URL=https://...   filled into the tree (publish.sh)
 #   RELEASE=1                 for publication: needs PROJECT_URL and the tag vVERSION on the commit

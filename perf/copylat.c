@@ -58,7 +58,7 @@ static const char examples[] =
 	"  gdrcopy_copylat -s 8 -w 20000 -r 20000\n"
 	"      the slowest of many short copies\n"
 	"  gdrcopy_copylat -s 4K -c\n"
-	"      and cuMemcpy of the same sizes beside them\n"
+	"      and cuMemcpy of the same sizes\n"
 	"  gdrcopy_copylat -s 1M -E -w 0\n"
 	"      reads, large ones by the copy engine";
 

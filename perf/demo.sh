@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# make demo: single copies beside CUDA's own, on the GPU if the CPU reaches its memory, else on the
+# make demo: single copies and CUDA's own, on the GPU if the CPU reaches its memory, else on the
 # stand-in. The first line names the one, and the reason. Usage: demo.sh BUILD_DIR SIM_DIR; the exit status is the tools'.
 set -u
 export LC_ALL=C # numbers are read and written

@@ -18,7 +18,7 @@ $(dev_names:%=$(O)/%): $(O)/%: $(O)/perf/%.o $(perf_bench) $(tools_common) $(LIB
 	$(call say,LD,$@)
 	$(Q)$(tool_link) -Wl,-rpath,'$$ORIGIN' -o $@ $^ -ldl
 
-# Two builds of the library beside each other (perf/compare.c).
+# Two builds of the library in one process (perf/compare.c).
 compare: $(O)/compare
 $(O)/compare: $(patsubst %,$(O)/%.o,perf/compare perf/bench/timing tools/common/exit)
 	$(call say,LD,$@)

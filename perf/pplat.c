@@ -86,7 +86,7 @@ static const char examples[] =
 	"  gdrcopy_pplat -m 1 -s 4K -D hostmem -B 4 -T 256 -t 200\n"
 	"      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
 	"  gdrcopy_pplat -q -t 100\n"
-	"      messages through queues, beside launches and polled host memory";
+	"      messages through queues, compared with launches and polled host memory";
 
 static void print_set_up(void)
 {

@@ -148,7 +148,7 @@ const uint64_t *sim_warp_gather(uint64_t value)
 	return all;
 }
 
-/* A real GPU polls beside the CPU; here it must let the CPU run. */
+/* A real GPU polls while the CPU runs; here it must let the CPU run. */
 static void stall(void)
 {
 	const struct timespec pause = { .tv_nsec = 1000 };

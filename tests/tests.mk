@@ -12,7 +12,7 @@ TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open __open_2 fopen ioc
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
-# Those that know instructions of one architecture: tests/unit/MACHINE/test_NAME.c; helpers beside them.
+# Those that know instructions of one architecture: tests/unit/MACHINE/test_NAME.c, and helpers.
 MACHINE_DIR := tests/unit/$(if $(filter aarch64,$(GDRI_COPY_MACHINE)),arm64,x86)
 MACHINE_TESTS := $(patsubst $(MACHINE_DIR)/%.c,$(O)/tests/%,$(wildcard $(MACHINE_DIR)/test_*.c))
 MACHINE_COMMON := $(patsubst %.c,$(O)/%.o,\
@@ -62,7 +62,7 @@ SEED ?= 1
 model: $(MODEL_TEST) sim
 	$(Q)$(call on_standins,test_model,$(out),GDRCOPY_TEST_SEED=$(SEED) $(if $(STEPS),MODEL_STEPS=$(STEPS)))
 
-# The order of copies against a running kernel, with the impls inside, beside the library: $(O)/litmus.
+# The order of copies against a running kernel, with the impls inside, and the library: $(O)/litmus.
 DEV_TOOLS += $(O)/litmus
 $(O)/litmus: $(O)/tests/litmus.o $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/litmus/*.c))) $(GDRI_COPY_OBJS) \
 		$(perf_bench) $(tools_common) $(LIB) | $(LIB_LINKS)

@@ -108,7 +108,7 @@ static void t_measure(void)
 }
 
 /*
- * Times a pin and an unpin of a page beside @held pins, of that page or of others: the fastest ten of
+ * Times a pin and an unpin of a page with @held pins, of that page or of others: the fastest ten of
  * many, since a busy host stops the machine at any moment.
  */
 static double pin_us(uint64_t va, unsigned int held, size_t step)
@@ -152,7 +152,7 @@ static void t_measure_held(void)
 	one = pin_us(va, 1, 0);
 	same = pin_us(va, 10000, 0);
 	others = pin_us(va, 10000, GPU_PAGE);
-	printf("# pin and unpin: %.1f us beside 1 pin; %.1f us (%.2f times) beside 10,000 of the same page, %.1f us (%.2f times) of other pages\n",
+	printf("# pin and unpin: %.1f us with 1 pin; %.1f us (%.2f times) with 10,000 of the same page, %.1f us (%.2f times) of other pages\n",
 	       one, same, same / one, others, others / one);
 	va = gpu_alloc_flags(prov, 16 * MiB, PROVIDER_SCATTER).va;
 	for (i = 0; i < 2; i++) {

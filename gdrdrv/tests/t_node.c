@@ -103,7 +103,7 @@ static void t_node_script(void)
 
 	close(drv); /* works() opens the node anew */
 	is_the_kernels();
-	/* A container's node, beside the kernel's */
+	/* A container's node, in addition to the kernel's */
 	make_node("/tmp/gdrdrv");
 	works("/tmp/gdrdrv", 2);
 	works(NODE, 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A free beside an unpin, moves and POPULATE beside both; random calls of two threads. */
+/* A free during an unpin, moves and POPULATE during both; random calls of two threads. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

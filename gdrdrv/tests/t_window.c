@@ -337,7 +337,7 @@ static void *armed_pin_thread(void *arg)
  * large one of its user, so that the GPU driver has the memory of one such request at a time, and
  * for no other user's.
  */
-static void t_pin_beside(void)
+static void t_pin_during(void)
 {
 	const size_t large = 16 * MiB;
 	int done[2];
@@ -493,7 +493,7 @@ const struct test tests_window[] = {
 	{ "window-populate-lifted", t_populate_lifted, ANY_MODE, 240, 0 },
 	{ "window-mmap", t_mmap, BY_CALLBACK, 240, 0 },
 	{ "window-get", t_pin, ANY_MODE, 240, PROVIDER_AFTER_GET },
-	{ "window-pin-beside", t_pin_beside, ANY_MODE, 240, 0 },
+	{ "window-pin-during", t_pin_during, ANY_MODE, 240, 0 },
 	{ "window-reserve", t_pin, ANY_MODE, 240, PROVIDER_BEFORE_RESERVE },
 	{ "window-put", t_put, BY_CALLBACK, 240, 0 },
 	{ "window-put-reused", t_put_reused, BY_CALLBACK, 240, 0 },

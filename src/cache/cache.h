@@ -6,7 +6,7 @@
  * An entry is a region that can be found. Its atomic word counts its users, and has LIVE while
  * threads may become users. Without cache->lock only a user reads the rest, but for the atomic
  * addresses, which a hit reads twice. The lock's holder releases an entry that is not LIVE and has
- * no users. The memory of entries and tables is never given back, for hits beside gdr_close().
+ * no users. The memory of entries and tables is never given back, for hits during gdr_close().
  *
  * The table names one entry for each GPU page: that of the newest region. In a registration cache
  * two regions share at most the page at their border, and each has a page of its own. So a look-up

@@ -193,8 +193,9 @@ static inline uint32_t drop_user(struct gdri_entry *e)
 }
 
 /*
- * The last user has left. A dead entry, neither LIVE nor doomed, is this thread's alone. A LIVE
- * one, if it still has this name, ends as a range, or where the cache is beyond a limit.
+ * Called when the last user has left. A dead entry, neither LIVE nor doomed, belongs to this thread
+ * alone and is released. A LIVE entry ends only if it still has this name: a range always, a region
+ * of a registration cache if the cache is beyond a limit.
  */
 static __attribute__((noinline, cold)) void
 last_user_left(struct gdri_cache *cache, struct gdri_entry *e, uint64_t name, bool dead)

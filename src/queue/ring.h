@@ -28,7 +28,7 @@ enum {
 #define GDRI_LAP_BITS  ((uint64_t)BARCOPY_QUEUE_LAP_MASK << GDRI_LAP_AT)
 #define GDRI_HEAD_AT   56
 
-/* A flag of a stop, beside BARCOPY_QUEUE_ABORT: receives wait no longer. */
+/* A flag of a stop, in addition to BARCOPY_QUEUE_ABORT: receives wait no longer. */
 #define GDRI_RING_END UINT32_C(0x80000000)
 
 /* The least time between two questions to CUDA, which take a few microseconds each. */

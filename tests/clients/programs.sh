@@ -7,7 +7,7 @@
 #   dpdk=.../dpdk-test-gpudev             DPDK with its CUDA driver; add your GPU to its PCI table
 #   aws_ofi_nccl=.../tests/unit/gdrcopy   aws-ofi-nccl's unit test
 #   mscclpp=.../unit_tests                MSCCL++'s unit tests; see docs/clients.md
-#   uccl=.../bench_gdrcopy                UCCL's copies beside cuMemcpy
+#   uccl=.../bench_gdrcopy                UCCL's copies, and cuMemcpy
 #   uccl_fifo=.../bench_device_fifo       UCCL's queue from the CPU to a running kernel
 # Prints `ok NAME` or `not ok NAME`, and the program's lines about its tests and times. A program
 # without a pin through this library is `not ok`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Scenarios in which entries, memory, caches, contexts, pins and verdicts end beside other calls.
+ * Scenarios in which entries, memory, caches, contexts, pins and verdicts end during other calls.
  * See scenarios.h.
  */
 #include <errno.h>
@@ -304,7 +304,7 @@ void mid_pin(int thread)
 	}
 }
 
-/* ---- next: an invalidation beside gdr_close() is none of the next cache's in that place ------ */
+/* ---- next: an invalidation during gdr_close() is none of the next cache's in that place ------ */
 
 static barcopy_cache_t former;
 static gdr_t follows;
@@ -351,7 +351,7 @@ void next_check(void)
 	all_is_back();
 }
 
-/* ---- leftover: gdr_close() beside the put that unpins what it releases, and a get elsewhere --- */
+/* ---- leftover: gdr_close() during the put that unpins what it releases, and a get elsewhere --- */
 
 static barcopy_region_t last_use;
 
@@ -404,7 +404,7 @@ void leftover_check(void)
 	all_is_back();
 }
 
-/* ---- engine: copies by the engine beside ends of other handles on the same region ------------ */
+/* ---- engine: copies by the engine during ends of other handles on the same region ------------ */
 
 void engine_begin(void)
 {
@@ -450,7 +450,7 @@ void engine_check(void)
 	end_caches();
 }
 
-/* ---- memory, queues: allocations and queues are made and ended beside gdr_close() ------------ */
+/* ---- memory, queues: allocations and queues are made and ended during gdr_close() ------------ */
 
 void memory_begin(void)
 {
@@ -670,7 +670,7 @@ void revoked_check(void)
 	all_is_back();
 }
 
-/* ---- client: a call does not reach rm's client, which ends beside another thread's pin --------- */
+/* ---- client: a call does not reach rm's client, which ends during another thread's pin --------- */
 
 void client_begin(void)
 {

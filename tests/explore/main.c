@@ -48,7 +48,7 @@ static const struct scenario *find(const char *name, uint64_t seed)
 
 static const struct scenario *running;
 
-/* Of one seed in 16; not beside the node's stand-in, whose pin takes a lock of CUDA's stand-in. */
+/* Of one seed in 16; not with the node's stand-in, whose pin takes a lock of CUDA's stand-in. */
 static void fork_first(int thread)
 {
 	if (!thread)

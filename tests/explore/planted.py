@@ -57,7 +57,7 @@ FAULTS = {
 """)]),
     "fixed-map-over-others": ("place", [(
         "src/backend/rm_range.c", "if (several && piece == MAP_FAILED)", "if (0)")]),
-    # An entry is used again beside a put that reads it.
+    # An entry is used again during a put that reads it.
     "name-retired-late": ("reuse", [
         (ENTRY, """	/* Here, not when it is freed, without the lock: last_user_left() looks at the name first. */
 	gdri_slot_retire(&e->slot);
@@ -74,15 +74,15 @@ FAULTS = {
     # A child of fork() finds a lock held.
     "fork-without-locks": ("fork", [("src/base/process.c", "pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child)",
                                      "pthread_atfork(NULL, NULL, in_child)")]),
-    "fork-beside-open": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold(); /* as in search() */
+    "fork-during-open": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold(); /* as in search() */
 	err = gdri_import_slots_locked_out(&slots);
 	gdri_fork_release();
 """, "	err = gdri_import_slots_locked_out(&slots);\n")]),
-    "search-beside-fork": ("verdict", [("src/cuda/watch.c", """		gdri_fork_hold();
+    "search-during-fork": ("verdict", [("src/cuda/watch.c", """		gdri_fork_hold();
 		any = gdri_import_slots_find(gdri_cuda_library, "ioctl", &found);
 		gdri_fork_release();
 """, "		any = gdri_import_slots_find(gdri_cuda_library, \"ioctl\", &found);\n")]),
-    "slot-written-beside-fork": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold();
+    "slot-written-during-fork": ("fork", [("src/cuda/watch.c", """	gdri_fork_hold();
 	done = gdri_import_slot_write(&slots, slot, expected, value, false);
 	gdri_fork_release();
 """, "	done = gdri_import_slot_write(&slots, slot, expected, value, false);\n")]),
@@ -104,7 +104,7 @@ FAULTS = {
     "user-without-acquire": ("fresh", [("src/cache/cache.h", """							memory_order_acquire,
 """, """							memory_order_relaxed,
 """)]),
-    "end-beside-invalidations": ("next", [("src/cache/cache.c", """	while (atomic_load(&cache->invalidating))
+    "end-during-invalidations": ("next", [("src/cache/cache.c", """	while (atomic_load(&cache->invalidating))
 		sched_yield();
 	/* Regions""", "	/* Regions")]),
     "free-list-without-lock": ("table", [("src/base/slots.c", """	pthread_mutex_lock(&table->lock);
@@ -114,7 +114,7 @@ FAULTS = {
 """, """	slot->next_free = table->first_free;
 	table->first_free = slot->index + 1;
 """)]),
-    # What is to end stays, or ends beside a call that uses it.
+    # What is to end stays, or ends during a call that uses it.
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
     "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),
@@ -179,7 +179,7 @@ FAULTS = {
     "trial-at-each-pin": ("verdict", [(TRIAL, "(!trial->again_ns || now < trial->again_ns)", "!trial->again_ns")]),
     "policy-without-lock": ("verdict", [("src/backend/rm.c", "	pthread_mutex_lock(&policy_lock);\n", ""),
                                         ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
-    "wrong-read-beside-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
+    "wrong-read-during-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
                                                "	for (gpu = gpus; gpu; gpu = gpu->next)\n		ends &= ")]),
     "client-ends-without-lock": ("client", [("src/backend/rm_client.c", "	if (ends)\n		session_close(&own);\n	pthread_mutex_unlock(&lock);\n",
                                              "	pthread_mutex_unlock(&lock);\n	if (ends)\n		session_close(&own);\n")]),

@@ -477,7 +477,7 @@ static void forget(int thread)
 		ex_fail("what was forgotten is still mapped, or in BAR1");
 }
 
-/* The same beside an invalidation, which has doomed it and not pushed it yet. */
+/* The same during an invalidation, which has doomed it and not pushed it yet. */
 static void push(int thread)
 {
 	ex_patience = 16;

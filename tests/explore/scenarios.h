@@ -74,7 +74,7 @@ int use(gdr_t ctx, enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag)
 void uses(enum how how, barcopy_cache_t c, CUdeviceptr d, uint32_t tag);
 /* Invalidates, frees and makes anew a thread's own chunk. */
 void renew(int thread);
-/* A call's errno beside gdr_close(). */
+/* A call's errno during gdr_close(). */
 int gone(int rc, const char *what);
 
 /* ---- ends.c ---------------------------------------------------------------------------------- */

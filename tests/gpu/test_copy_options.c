@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * barcopy_set_copy_options() on real memory or the stand-in's: the copy engine's bytes, their order
- * beside stores and loads of the mapping, threads without a context, a stream capture, memory that
+ * together with stores and loads of the mapping, threads without a context, a stream capture, memory that
  * was freed.
  */
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A mapping of real memory or the stand-in's in a forked child, and beside a running kernel that
+ * A mapping of real memory or the stand-in's in a forked child, and during a running kernel that
  * polls it. Pins, maps and copies are in gdrcopy_sanity, threads that pin in test_rm.c.
  */
 #include <errno.h>

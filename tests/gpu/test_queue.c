@@ -273,7 +273,7 @@ static void test_memory(void)
 		OK(use_queues(count));
 		CU(cu.MemGetInfo(&after, &total));
 		printf("# %u queues%s: %lld KiB of the GPU's memory stay\n", count,
-		       resident ? " beside a kernel" : "", ((long long)before - (long long)after) >> 10);
+		       resident ? " while a kernel runs" : "", ((long long)before - (long long)after) >> 10);
 		CHECK(resident || before <= after + (16 << 20), "%zu bytes of %zu are free", after, before);
 	}
 	CHECK(cu.StreamQuery(stream), "the kernel has ended");
@@ -288,7 +288,7 @@ static const struct gpu_test tests[] = {
 	{ "every size", test_sizes },
 	{ "more laps than a line can name", test_laps },
 	{ "order against bulk data", test_bulk_data },
-	{ "a wait beside a stream capture", test_capture },
+	{ "a wait during a stream capture", test_capture },
 	{ "a stop serves what was sent", test_stop },
 	{ "kernels that follow each other", test_kernels },
 	{ "memory after the last close", test_memory },

@@ -241,7 +241,7 @@ static void *release_spin(void *arg)
 }
 
 /* A pin must not wait for the GPU: a kernel may be waiting for the CPU's write. */
-static void beside_a_kernel(void)
+static void while_a_kernel_runs(void)
 {
 	CUdeviceptr p, flag;
 	CUfunction f;
@@ -537,7 +537,7 @@ int main(int argc, char **argv)
 {
 	static const struct gpu_test tests[] = {
 		/* First: the trial, once for each GPU, must not wait either. */
-		{ "beside a running kernel", beside_a_kernel },
+		{ "while a kernel runs", while_a_kernel_runs },
 		{ "cuMemAlloc", plain },
 		{ "cuMemAllocAsync", pools },
 		{ "cuMemCreate", vmm_kinds },

@@ -193,7 +193,7 @@ driver_upgrade() {
 }
 # said() while this GPU driver "runs" on kernel K: makes a file in /sys, which the root lacks, and a
 # uname.
-said_beside() { # VERSION COMMAND
+said_with() { # VERSION COMMAND
 	local rc=0
 	mkdir -p "$root/sys/module/nvidia"
 	echo "$1" >"$root/sys/module/nvidia/version"
@@ -205,27 +205,27 @@ said_beside() { # VERSION COMMAND
 	return $rc
 }
 mismatch() {
-	said_beside 570.9.9 "/usr/src/gdrdrv-$version/gpu-driver.sh build $K /lib/modules/$K/build" && return 1
+	said_with 570.9.9 "/usr/src/gdrdrv-$version/gpu-driver.sh build $K /lib/modules/$K/build" && return 1
 	grep -q '570.9.9 is running, 580.2.2 is installed' "$tmp/text" && grep -q 'modprobe -r gdrdrv nvidia_uvm' "$tmp/text" &&
 		grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
 }
 mismatch_in_dkms() {
-	said_beside 570.9.9 "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" && return 1
+	said_with 570.9.9 "dkms remove gdrdrv/$version -k $K; dkms install gdrdrv/$version -k $K" && return 1
 	grep -q '570.9.9 is running' "$tmp/text"
 }
 # A package upgrade must not fail because a restart is pending: it builds for the next GPU driver.
 mismatch_in_dpkg() {
-	said_beside 570.9.9 'dpkg -i /debs/barcopy-dkms_*.deb' &&
+	said_with 570.9.9 'dpkg -i /debs/barcopy-dkms_*.deb' &&
 		grep -q 'will run after the restart' "$tmp/text" && module_of filename
 }
 # Nor if no source fits: the module is built later.
 nothing_fits() {
-	said_beside 570.9.9 "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
+	said_with 570.9.9 "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
 		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" &&
 		grep -q 'no nv-p2p.h of 570.9.9' "$tmp/text"
 }
 matching() {
-	said_beside 580.2.2 "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" &&
+	said_with 580.2.2 "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" &&
 		grep -q 'running driver 580.2.2' "$tmp/text"
 }
 t "the GPU driver's package comes: the module is built for it, and the text names it" module_comes

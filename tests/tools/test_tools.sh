@@ -558,7 +558,7 @@ check "demo: a GPU whose memory is not reached: the first line" first_line \
 	'^demo: no GPU memory is reached \(no GPU memory can be reached: .*\): running on the stand-in$'
 run LD_LIBRARY_PATH="$sim" "$demo" "$build" "$sim"
 expect "demo: a GPU whose memory is reached" 0 'all data verified'
-check "demo: CUDA's copies and the engine's beside them" grep -Eq '^ +65536( +[0-9.]+){2} +[0-9.]+x( +[0-9.]+){3} +[0-9.]+x$' "$out"
+check "demo: CUDA's copies and the engine's" grep -Eq '^ +65536( +[0-9.]+){2} +[0-9.]+x( +[0-9.]+){3} +[0-9.]+x$' "$out"
 check "demo: a GPU whose memory is reached: the first line" first_line \
 	'^demo: the CPU reaches GPU memory \(backend dmabuf\): running on it$'
 run "$demo"

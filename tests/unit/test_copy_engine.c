@@ -415,7 +415,7 @@ static void more_gpus_than_pages(void)
  * the engine's stream is its own and does not block. A copy that waited would end with the kernel,
  * which by then answers nobody.
  */
-static void beside_the_legacy_stream(void)
+static void with_the_legacy_stream(void)
 {
 	static const char ptx[] = ".version 6.0\n.entry gdrcopy_pplat()";
 	uint32_t *words = standin_host_alloc(4096, 0), count = 0, rounds = 1;
@@ -678,7 +678,7 @@ static const struct unit_test tests[] = {
 	{ "blocks at once", blocks_at_once, "GDRSIM_ASYNC_DELAY_US=20" },
 	{ "lost blocks", lost_blocks, "" },
 	{ "more GPUs than pages", more_gpus_than_pages, "GDRSIM_DEVICES=17" },
-	{ "beside the legacy stream", beside_the_legacy_stream, "" },
+	{ "with work on the legacy stream", with_the_legacy_stream, "" },
 	{ "copy engine in a range", engine_in_a_range, "" },
 	{ "never for words or vectors", never_words_or_vectors, "" },
 	{ "CUDA fails in a copy", failures_of_cuda, "" },
@@ -686,7 +686,7 @@ static const struct unit_test tests[] = {
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "memory freed before the unpin", freed_before_the_unpin, "" },
 	{ "a context of the program's has gone", context_gone, "" },
-	{ "no context beside the program's", no_other_context,
+	{ "no context but the program's", no_other_context,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030", .bare = true },
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ports: arguments, waits, retiring, and the ends of a port, beside kernels of the stand-in.
+ * Ports: arguments, waits, retiring, and the ends of a port, with kernels of the stand-in.
  * tests/gpu/test_ports.c has several kernels at once, test_queue_ports.c every interleaving.
  */
 #include <pthread.h>

@@ -521,7 +521,7 @@ static void last_close(void)
 }
 
 /* Host memory can be unregistered only while no kernel runs: a destroy must not wait for that. */
-static void destroy_beside_a_kernel(void)
+static void destroy_while_a_kernel_runs(void)
 {
 	CUstream first = stream;
 	barcopy_queue_t other = new_echo(16), q;
@@ -625,14 +625,14 @@ static const struct unit_test tests[] = {
 	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
 	{ "lanes in any order", two_threads, "GDRSIM_WARP_ORDER=random" },
 	{ "arguments", arguments, NULL },
-	{ "a close beside a kernel", closed, NULL },
+	{ "a close while a kernel runs", closed, NULL },
 	{ "an abort", aborted, NULL },
 	{ "lines that are no message's", bad_lines, NULL },
 	{ "a wait in a dead context", dead_context, NULL },
 	{ "memory for the next queue", kept_memory, NULL },
 	{ "memory for a smaller queue", kept_for_smaller, NULL },
 	{ "memory after the last close", last_close, NULL },
-	{ "destroy while a kernel runs", destroy_beside_a_kernel, NULL },
+	{ "destroy while a kernel runs", destroy_while_a_kernel_runs, NULL },
 	{ "a reset of the device", device_reset, NULL },
 	{ "another memory after a reset", another_memory_there, NULL },
 	{ "pages of a context that was reported dead", reported_dead, NULL },

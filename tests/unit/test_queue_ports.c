@@ -355,7 +355,7 @@ static void receiver(void)
 			end_stream();
 		}
 		if (run.with_abort && run.stopping && !run.aborted && m.steps % 2) {
-			run.in_stop = true; /* beside the abort, which it must not undo */
+			run.in_stop = true; /* during the abort, which it must not undo */
 			gdri_port_stop(&port.ring, 0);
 			run.in_stop = false;
 		}

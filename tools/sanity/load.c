@@ -209,7 +209,7 @@ static void kernel_pins(void)
 const struct sanity_test sanity_load[] = {
 	TEST(threads_copy, "threads copy on one handle"),
 	TEST(threads_pin, "threads pin, map, copy, unpin each their own"),
-	TEST(threads_open, "threads open and close beside others that copy"),
+	TEST(threads_open, "threads open and close while others copy"),
 	TEST(leaks, "descriptors and mappings are given back"),
 	TEST(kernel_pins, "the driver's count of pins is as before the tests"),
 	END_OF_TESTS,

@@ -97,7 +97,7 @@ static void two_types(void)
 		}
 		OK(gdr_get_info(b.g, h, &info));
 		OK(gdr_get_mapping_type_string(info.mapping_type, &name));
-		sanity_note("%s beside the default mapping", name);
+		sanity_note("%s in addition to the default mapping", name);
 		at = (uint8_t *)map + (b.cpu - (uint8_t *)b.map) + flag;
 		cross(b.mh, b.cpu + flag, h, at, (uint64_t)flag);
 		cross(h, at, b.mh, b.cpu + flag, ~(uint64_t)flag);

@@ -61,7 +61,7 @@ void node_check_refused(const struct node *node, size_t size)
 	      "a map by another process: %s, not EACCES", errno ? strerror(errno) : "succeeded");
 }
 
-/* One message: the address, and the descriptor beside it. */
+/* One message: the address and the descriptor. */
 static void transfer(int socket, struct node *node, bool out)
 {
 	union {

@@ -338,7 +338,7 @@ const struct sanity_test sanity_scenes[] = {
 	SCENE("two_processes", "two processes at the same time", true,
 	      "start, open-all, make b, wait, trips b, unmake b, signal, join",
 	      "open-all, make b, signal, trips b, wait, trip b, unmake b, close-all"),
-	SCENE("free_in_child", "a child frees memory beside its parent's", true,
+	SCENE("free_in_child", "a child frees memory while its parent uses its own", true,
 	      "device, start, open-all, make b, wait, trip b, signal, wait, trip b, signal, join,"
 	      "trip b, unmake b",
 	      "open-all, make b, trip b, signal, wait, free b, signal, wait, unpin b, close-all"),
