@@ -60,7 +60,7 @@ gdr_t barcopy_open(uint32_t flags);
 
 /**
  * Says in words why this thread's last call failed. After a call that succeeded the text is "" or
- * that of an earlier failure: look at it after a failure only. Never NULL.
+ * that of an earlier failure: read it after a failure only. Never NULL.
  * @return a string that the library owns, valid until this thread's next call or its end
  */
 const char *barcopy_last_error(void);
@@ -464,8 +464,8 @@ typedef struct barcopy_bar_info {
 } barcopy_bar_info_t;
 
 /**
- * Asks NVML (libnvidia-ml.so.1, loaded at the first call) about a GPU's BAR1. Initialises CUDA if
- * necessary.
+ * Gets the size and use of a GPU's BAR1 from NVML (libnvidia-ml.so.1, loaded at the first call).
+ * Initialises CUDA if necessary.
  * @param device  CUDA device ordinal
  * @return 0; EINVAL (device, NULL, info->struct_size); ENOTSUP (NVML is missing or does not report
  *         it: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO.
@@ -485,7 +485,7 @@ typedef enum barcopy_cache_validity {
 	 *  allocation in the range (GPUDirect RDMA guide, "Buffer ID Tag Check for A Registration
 	 *  Cache"). */
 	BARCOPY_CACHE_CHECK_TAG = 0,
-	/** The library asks CUDA once about each allocation. The program, or a hook in its
+	/** The library calls CUDA once for each allocation. The program, or a hook in its
 	 *  allocator, calls barcopy_cache_invalidate() before memory is freed or unmapped. The
 	 *  fastest. Memory that is allocated later, in a gap of a range that the cache has, gets no
 	 *  SYNC_MEMOPS: synchronise after CUDA's synchronous copies and memsets of it, or

@@ -124,7 +124,7 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  * @param flags       0 or BARCOPY_QUEUE_ORDERED: that kernel sees all that the thread stored
  *                    before, in host memory too
  * @param timeout_ns  how long to wait for space; 0: do not wait; UINT64_MAX: no limit. A wait
- *                    asks CUDA every 100 ms whether the context still works.
+ *                    polls CUDA every 100 ms for the end of the context.
  * @return 0; ETIMEDOUT (the ring is full); EPIPE (the context has ended); EMSGSIZE (size);
  *         ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES.
  */
@@ -146,10 +146,10 @@ int barcopy_queue_receive(barcopy_queue_t queue, void *message, size_t capacity,
 			  uint64_t timeout_ns);
 
 /**
- * Stops the kernel: after all messages sent before, its take returns 0. Go on receiving: a kernel
- * that has no space for a reply waits. With BARCOPY_QUEUE_ABORT such a put returns 0 at once; those
- * replies, and messages that were not taken, are lost. Only the sending thread may call it; a
- * second call may add BARCOPY_QUEUE_ABORT.
+ * Stops the kernel: after all messages sent before, its take returns 0. Continue to receive: a
+ * kernel that has no space for a reply waits. With BARCOPY_QUEUE_ABORT such a put returns 0 at
+ * once; those replies, and messages that were not taken, are lost. Only the sending thread may call
+ * it; a second call may add BARCOPY_QUEUE_ABORT.
  * @return 0; EINVAL (queue, flags); EACCES.
  */
 int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
@@ -241,8 +241,8 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 
 /**
  * Tells kernels to post nothing more. A post returns 0 once its thread has seen the stop. Until
- * then each thread may make one more post; all of these are received if the caller goes on
- * receiving until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU
+ * then each thread may make one more post; all of these are received if the caller
+ * receives until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU
  * any more: a post that has no space is lost, and so is each with a higher number. Any thread; a
  * second call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.

@@ -25,7 +25,7 @@ static const struct opt options[] = { OPTION_JSON(&opt.json), OPTION_SIM(&opt.si
 static const struct tool tool = {
 	"gdrcopy_doctor",
 	"Shows whether the CPU can map GPU memory on this machine, and why not.",
-	"  Looks at the GPU driver, its nodes and libraries, the kernel module gdrdrv,\n"
+	"  Examines the GPU driver, its nodes and libraries, the kernel module gdrdrv,\n"
 	"  the container, BAR1, NUMA nodes and IOMMU, and tries every backend on every\n"
 	"  GPU with 64 KiB. Each line shows what was found and, where it matters, what\n"
 	"  that means and what to do. Changes nothing. The exit status makes it a health\n"

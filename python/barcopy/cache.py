@@ -60,7 +60,7 @@ class Cache(Closable):
                               (self._life,))
 
     def invalidate(self, address=0, size=_lib.ENGINE_AUTO):
-        """Forgets every region that touches these addresses, by default all."""
+        """Ends every region that touches these addresses, by default all."""
         address = fitting(c_uint64, address, "address")
         size = fitting(c_size_t, size, "size")
         with Use(self._life):

@@ -108,7 +108,7 @@ class Context(Closable):
         """
         Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
         of numpy's or PyTorch's) an array of that shape, which may be one number. The memory is not
-        cleared: it may hold older words. shareable: export() will be asked for.
+        cleared: it may hold older words. shareable: export() will be called.
         """
         type_ = None
         if dtype is not None:

@@ -320,7 +320,7 @@ class Mapping(Closable):
     def wait32(self, offset, comparison, value, timeout=None):
         """
         Polls one aligned word of 4 bytes until `word comparison value` ("==", "!=", "<", "<=", ">", ">="). Other
-        threads run meanwhile. Timeout after `timeout` seconds; None waits until it holds. Closed if another
+        threads run at the same time. Timeout after `timeout` seconds; None waits until it holds. Closed if another
         thread closes the mapping.
         """
         self._wait(library().barcopy_wait32, offset, 4, comparison, value, timeout)

@@ -68,7 +68,7 @@ class Port(Closable):
 
     def stop(self, abort=False):
         """
-        Kernels post nothing more: go on receiving until they have ended. With abort they do not wait for the CPU
+        Kernels post nothing more: receive until they have ended. With abort they do not wait for the CPU
         either, and posts that had no space are lost, and those after them.
         """
         with Use(self._life):
