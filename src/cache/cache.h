@@ -171,9 +171,9 @@ struct gdri_attempts {
 
 /*
  * An attempt of a call of the context ended with rc. Returns true if it was short of BAR,
- * descriptors or memory on that GPU (-1: any) and regions were unpinned since it began (before the
- * first: ever), by this thread or another: the caller repeats it. With bytes 0 this thread evicts
- * only stale regions.
+ * descriptors or memory on that GPU (-1: any) and something was unpinned or unmapped since it began
+ * (before the first: ever), by this thread or another: the caller repeats it. With bytes 0 this
+ * thread evicts only stale regions.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts);

@@ -35,7 +35,7 @@ static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_handle_release_locked(handle);
 	if (gdri_region_unpin(&e->region))
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
-	if (cache->keeps) /* a range may be what the very call undoes */
+	if (cache->keeps) /* a range may be what the very call undoes; gdri_handle_end() counts the others */
 		atomic_fetch_add(&cache->ctx->unpinned, 1);
 }
 

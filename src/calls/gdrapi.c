@@ -240,6 +240,8 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
 
 static int unmap_locked(struct gdri_handle *hd, const void *va, size_t size)
 {
+	int rc;
+
 	if (!hd->pin.map)
 		return gdri_fail(EINVAL, "the handle is not mapped");
 	if (va != hd->pin.map && ((uintptr_t)va & GPU_PAGE_MASK) != hd->pin.va)
@@ -247,7 +249,9 @@ static int unmap_locked(struct gdri_handle *hd, const void *va, size_t size)
 	if (!gdri_handle_length_matches(hd, size))
 		return gdri_fail(EINVAL, "size %zu is not that of the mapping, %zu", size,
 				 hd->pin.map_length);
-	return gdri_handle_unmap_locked(hd);
+	rc = gdri_handle_unmap_locked(hd);
+	atomic_fetch_add(&hd->ctx->unpinned, 1);
+	return rc;
 }
 
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)

@@ -270,6 +270,7 @@ int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind)
 		return rc;
 	ctx = handle->ctx;
 	rc = gdri_handle_release_locked(handle);
+	atomic_fetch_add(&ctx->unpinned, 1);
 	return gdri_ctx_put(ctx, rc);
 }
 

@@ -246,6 +246,42 @@ static void short_of_room(int thread)
 		uses(PIN, NULL, shared[3], 3);
 }
 
+/* ---- returned: a full BAR1; a call needs what others unmap or unpin in turn with their gets -------- */
+
+static gdr_mh_t to_map[3];
+
+static void returned_begin(void)
+{
+	short_begin();
+	for (int t = 0; t < 3; t++)
+		MUST(gdr_pin_buffer_v2(g, shared[3], CHUNK, 0, &to_map[t]));
+}
+
+static void returned(int thread)
+{
+	void *p;
+
+	in_context();
+	for (uint32_t i = thread ? 3 : 1; i; i--) {
+		if (!thread || ex_random(2)) {
+			MUST(gdr_map(g, to_map[thread], &p, CHUNK));
+			check_tag(p, 3, "a map");
+			MUST(gdr_unmap(g, to_map[thread], p, CHUNK));
+		} else {
+			uses(RANGE, NULL, shared[3], 3);
+		}
+		if (thread)
+			uses(GET, a, shared[thread], (uint32_t)thread);
+	}
+}
+
+static void returned_check(void)
+{
+	for (int t = 0; t < 3; t++)
+		MUST(gdr_unpin_buffer(g, to_map[t]));
+	end_caches();
+}
+
 static void moves(int thread)
 {
 	in_context();
@@ -854,6 +890,7 @@ static void unordered(int thread)
 const struct scenario scenarios[] = {
 	{ "room", 3, 8, room_begin, room, end_caches },
 	{ "short", 2, 8, short_begin, short_of_room, end_caches },
+	{ "returned", 3, 8, returned_begin, returned, returned_check },
 	{ "moves", 3, 8, short_begin, moves, end_caches },
 	{ "evict", 3, 8, evict_begin, evict, end_caches },
 	{ "never", 3, 8, never_begin, never, never_check },
