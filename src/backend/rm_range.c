@@ -380,7 +380,8 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 {
 	const struct gdri_memory *m = &request->memory;
 
-	if (request->va < m->base || request->va - m->base >= m->size ||
+	/* Of an address below the base, too, the difference is larger than the size. */
+	if (request->va - m->base >= m->size ||
 	    m->size - (request->va - m->base) < request->mapped_size)
 		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
 	return import(range, request->imported->fd, m->base, m->size, request->va,

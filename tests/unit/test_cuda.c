@@ -183,6 +183,21 @@ static void pci_addresses(void)
 	cuda_hooks.set_fail(NULL);
 }
 
+/* A GPU of which CUDA does not say that its link is coherent has none. */
+static void coherent_links(void)
+{
+	static const char *const fails[] = { "cuDeviceGetCount:*=999", "cuDeviceGet:*=999",
+					     "cuDeviceGetAttribute:*=999" };
+
+	OK(gdri_cuda_load());
+	ck_assert(gdri_cuda_any_coherent());
+	for (size_t i = 0; i < COUNT(fails); i++) {
+		cuda_hooks.set_fail(fails[i]);
+		ck_assert(!gdri_cuda_any_coherent());
+	}
+	cuda_hooks.set_fail(NULL);
+}
+
 static void no_nvml(void)
 {
 	struct gdri_pci_address pci;
@@ -450,6 +465,12 @@ static void pages_of_the_host(void)
 	unsigned long modes;
 
 	OK(gdri_cuda_load());
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	FAILS(-ENOMEM, gdri_cuda_take_pages(0, 1, &p));
+	wrap_fail("mmap", 1, ENOMEM);
+	FAILS(-ENOMEM, gdri_cuda_take_pages(0, 1, &p));
+	wrap_reset();
 	cuda_hooks.set_fail("cuMemHostRegister:*=999");
 	FAILS(-EIO, gdri_cuda_take_pages(0, 1, &p));
 	ck_assert_int_eq(wrap_mapped(), mapped);
@@ -577,6 +598,7 @@ static const struct unit_test tests[] = {
 	{ "driver without free by stream", older_drivers, "", "cuMemFreeAsync", true },
 	{ "driver without streams", older_drivers, "", "cuStreamSynchronize", true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
+	{ "coherent links", coherent_links, "GDRSIM_COHERENT=1" },
 	{ "no NVML", no_nvml, "" },
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "abi/rm.h"
+#include "backend/rm_client.h"
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
 #include "common/wrap.h"
@@ -371,6 +372,26 @@ static void beside_a_trial(void)
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3);
 }
 
+/* No caller asks for that: a map would read behind the table of objects. */
+static void beyond_an_import(void)
+{
+	static const uint64_t va[] = { 4 * MIB - 64 * KIB, 6 * MIB, 7 * MIB, 6 * MIB - 32 * KIB };
+	const struct gdri_imported imported = { .fd = -1 };
+	struct gdri_pin_request request = { .mapped_size = 64 * KIB,
+					    .memory = { .base = 4 * MIB, .size = 2 * MIB },
+					    .imported = &imported };
+	struct gdri_rm_range *range;
+	struct gdri_rm_gpu *gpu;
+
+	OK(gdri_rm_gpu_get(0, &gpu));
+	for (size_t i = 0; i < COUNT(va); i++) {
+		request.va = va[i];
+		FAILS_WITH(-EINVAL, "the range reaches beyond what was imported",
+			   gdri_rm_range_open(gpu, &request, false, &range, NULL));
+	}
+	gdri_rm_gpu_put();
+}
+
 /* ---- exports with one wrong value ---------------------------------------- */
 
 /* Changes something in the structure that the kernel has filled, before libcuda reads it. */
@@ -576,6 +597,7 @@ static void spoiled(void)
 #define LOGGED "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 "
 
 static const struct unit_test tests[] = {
+	{ "beyond an import", beyond_an_import, "" },
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
 	{ "on a small stack", small_stack, "" },
 	{ "tried again", tried_again, "" },
