@@ -173,9 +173,9 @@ static void pool_mended(void)
 	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=EINTR");
 	OK(rm_pin(p + MIB, 64 * KIB, 0));
 	ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 3);
-	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=ENOMEM");
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=ENOMEM,EXPORT_TO_DMABUF_FD:4=ENOMEM"); /* repeated once */
 	FAILS_WITH(ENOMEM, "EXPORT_TO_DMABUF_FD: Cannot allocate", rm_pin(p + MIB, 64 * KIB, 0));
-	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=0x51");
+	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=0x51,EXPORT_TO_DMABUF_FD:4=0x51");
 	FAILS_WITH(ENOMEM, "NV_ERR_NO_MEMORY (0x51)", rm_pin(p + MIB, 64 * KIB, 0));
 	rm_sim.faults("EXPORT_TO_DMABUF_FD:2=0x57");
 	FAILS(EINVAL, rm_pin(p + MIB, 64 * KIB, 0));

@@ -496,7 +496,7 @@ static void one_range(void)
 		   rm_pin(plain, MIB, 0));
 	spoil = as_it_is;
 	wrap_reset();
-	wrap_fail("realloc", 1, ENOMEM);
+	wrap_fail("realloc", 0, ENOMEM);
 	FAILS_WITH(ENOMEM, "no memory for the objects of a pin", rm_pin(plain, MIB, 0));
 	wrap_reset();
 	rm_whole_life("as it is", plain, MIB);
