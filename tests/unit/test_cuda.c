@@ -166,9 +166,12 @@ static void older_drivers(void)
 static void pci_addresses(void)
 {
 	struct gdri_pci_address a, b;
+	uint64_t bytes = 0;
 	bool is;
 
 	OK(gdri_cuda_load());
+	OK(gdri_cuda_total_memory(1, &bytes));
+	ck_assert_uint_gt(bytes, 0);
 	OK(gdri_cuda_pci_address(0, &a));
 	OK(gdri_cuda_pci_address(1, &b));
 	ck_assert_uint_ne(a.bus, b.bus);

@@ -293,6 +293,7 @@ static const struct unit_test tests[] = {
 	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
 	{ "beside freed memory", beside_freed, "" },
 	{ "objects around own pages", objects_around, "", .bare = true },
+	{ "another ioctl in an export", plain, "GDRSIM_EXPORT_MORE=1" },
 	{ "an export mended", pool_mended, "" },
 	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },

@@ -93,13 +93,16 @@ static void object_elsewhere(void)
 /* CUDA's GPU is none of the driver's cards. */
 static void no_such_card(void)
 {
+	static const char *const parts[] = { "GDRSIM_PCI_DOMAIN", "GDRSIM_PCI_DEVICE" };
 	CUdeviceptr p = alloc_on(0, MIB);
 	gdr_mh_t h;
 
-	setenv("GDRSIM_PCI_DEVICE", "7", 1);
-	FAILS_WITH(ENODEV, "the driver knows no GPU at 0000:21:00.0",
-		   gdr_pin_buffer(rm_g, p, MIB, 0, 0, &h));
-	unsetenv("GDRSIM_PCI_DEVICE");
+	for (size_t i = 0; i < COUNT(parts); i++) {
+		setenv(parts[i], "7", 1);
+		FAILS_WITH(ENODEV, "the driver knows no GPU at 0000:21:00.0",
+			   gdr_pin_buffer(rm_g, p, MIB, 0, 0, &h));
+		unsetenv(parts[i]);
+	}
 	rm_whole_life("when CUDA and the driver agree", p, MIB);
 }
 
