@@ -10,6 +10,7 @@
 
 struct standin_cuda cuda;
 struct standin_hooks cuda_hooks;
+bool standin_on_gpu;
 unsigned long long (*standin_device_bytes)(int device);
 unsigned long (*standin_contexts)(void);
 
@@ -66,9 +67,12 @@ void standin_load(void)
 {
 	void *lib = open_lib("libcuda.so.1");
 
-	cuda_hooks = hooks_of(lib);
-	standin_device_bytes = (__typeof__(standin_device_bytes))symbol(lib, "gdrsim_device_bytes");
-	standin_contexts = (__typeof__(standin_contexts))symbol(lib, "gdrsim_contexts");
+	if (!standin_on_gpu) {
+		cuda_hooks = hooks_of(lib);
+		standin_device_bytes =
+			(__typeof__(standin_device_bytes))symbol(lib, "gdrsim_device_bytes");
+		standin_contexts = (__typeof__(standin_contexts))symbol(lib, "gdrsim_contexts");
+	}
 #define X(name) cuda.name = (__typeof__(cuda.name))symbol(lib, #name);
 	STANDIN_CALLS(X)
 #undef X

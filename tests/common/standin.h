@@ -71,7 +71,9 @@ extern unsigned long long (*standin_device_bytes)(int device);
 bool standin_bar1_counts(void);
 extern unsigned long (*standin_contexts)(void);
 
-/* Loads libcuda, which must be the stand-in; the table is filled. Not cuInit. */
+/* Set before the next call: libcuda is the GPU driver's; the hooks stay NULL. */
+extern bool standin_on_gpu;
+/* Loads libcuda, which else must be the stand-in; the table is filled. Not cuInit. */
 void standin_load(void);
 /* standin_load(), cuInit, and device 0's primary context current in this thread. */
 void standin_start(void);

@@ -370,8 +370,8 @@ void step_options(void)
 	rc = barcopy_set_copy_options(v->h, none ? NULL : &o);
 	say("options of view %td: reads from %zu, writes from %zu", v - w.view, o.engine_read_min,
 	    o.engine_write_min);
-	if (v->dim && (!rc || rc == EINVAL)) /* it may know of no allocation */
-		wanted = rc;
+	if (v->dim && (!rc || rc == EINVAL || (rc == ENOTSUP && v->mem->freed)))
+		wanted = rc; /* it may know of no allocation */
 	if (!worked("barcopy_set_copy_options", rc, wanted))
 		return;
 	v->dim |= fault_met();

@@ -44,10 +44,10 @@ void fault_maybe(void)
 	if (below(4) || getenv("MODEL_NO_FAULTS"))
 		return;
 	wrap_reset();
-	if (kind == 0) {
+	if (kind == 0 && !w.machine->gpu) {
 		armed = CUDA_CALL;
 		cuda_hooks.fail_nth(n, cuda_codes[code % COUNT(cuda_codes)]);
-	} else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_RM) {
+	} else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_RM && !w.machine->gpu) {
 		armed = RM_CALL;
 		rm_sim.fail_nth(n, rm_codes[code % COUNT(rm_codes)]);
 	} else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_GDRDRV) {

@@ -28,16 +28,16 @@ static void look(struct left *l)
 {
 	struct gdrsim_rm_counts c;
 
+	*l = (struct left){ .handles = taken(&gdri_handles), .entries = taken(&gdri_entries),
+			    .caches = taken(&gdri_caches) + taken(&gdri_ranges) };
+	if (w.machine->gpu)
+		return;
 	/* First: the stand-ins release what closed descriptors held. */
-	l->device_bytes = 0;
 	for (int i = 0; i < w.machine->devices; i++)
 		l->device_bytes += (long)standin_device_bytes(i);
 	rm_sim.counts(&c);
 	l->rm = c.memories + c.maps + c.vmas + c.dmabufs;
 	l->fds = resources_fds() - (long)(c.ctl_files + c.device_files);
-	l->handles = taken(&gdri_handles);
-	l->entries = taken(&gdri_entries);
-	l->caches = taken(&gdri_caches) + taken(&gdri_ranges);
 }
 
 void left_behind(const char *failed)

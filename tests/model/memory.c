@@ -42,6 +42,10 @@ static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
 	CU(to_gpu ? cuda.cuMemcpyHtoD_v2(m->at + off, host, n)
 		  : cuda.cuMemcpyDtoH_v2(host, m->at + off, n));
+	/* A copy from pageable memory may return before it has reached the GPU's (CUDA Driver API,
+	 * "API synchronization behavior"). */
+	if (to_gpu)
+		CU(cuda.cuCtxSynchronize());
 	CU(cuda.cuCtxSetCurrent(w.primary[0]));
 }
 
@@ -74,7 +78,7 @@ void gpu_check_some(const struct mem *m)
 void read_all(struct mem *m)
 {
 	m->bytes = calloc(1, m->size);
-	if (m->kind != CHUNKED) /* the stand-in's begin as zeroes */
+	if (m->kind != CHUNKED || w.machine->gpu) /* the stand-in's begin as zeroes */
 		gpu_copy(m, false, m->bytes, 0, m->size);
 }
 
@@ -126,13 +130,19 @@ static void free_in(struct mem **slot)
 	*slot = NULL;
 }
 
-/* Now and then while views of it are in use: their pages stay as they are, except host memory. */
+/*
+ * Now and then while views of it are in use: their pages stay as they are, except host memory, and
+ * small allocations of a GPU, of which others get the space.
+ */
 void step_free(void)
 {
 	struct mem **slot = &w.mem[below(MEMS)];
-	bool anyway = once_in(4);
+	bool anyway = once_in(4), stays;
 
-	if (!*slot || ((*slot)->refs > 1 && ((*slot)->kind == HOST || !anyway)))
+	if (!*slot)
+		return;
+	stays = (*slot)->kind == CHUNKED || ((*slot)->kind == PLAIN && !w.machine->gpu);
+	if ((*slot)->refs > 1 && !(stays && anyway))
 		return;
 	say("free mem %td, %u views", slot - w.mem, (*slot)->refs - 1);
 	free_in(slot);

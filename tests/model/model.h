@@ -77,6 +77,7 @@ struct machine {
 	bool revokes; /* the free of its memory ends a pin */
 	bool host; /* memory of cudaHostAlloc can be mapped */
 	bool small; /* space may run out */
+	bool gpu; /* no stand-in: no hooks, and freed memory is soon another allocation's */
 	int devices;
 };
 

@@ -3,7 +3,7 @@
  * Random calls of the public interface against the model (model.h), on each kind of machine. The
  * seed is printed; GDRCOPY_TEST_SEED= repeats it, MODEL_STEPS= sets the length. A run is a process.
  * One that fails is repeated without some of its steps, until none can be left out; those are
- * printed.
+ * printed. test_model --gpu SEED SECONDS is for a machine with a GPU.
  */
 #include <signal.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/preload.h"
@@ -123,7 +124,8 @@ static int run(void *unused)
 		return 1;
 	alarm(250);
 	standin_start();
-	(void)standin_device_bytes(0); /* the stand-ins release what a run that failed held */
+	if (standin_device_bytes)
+		(void)standin_device_bytes(0); /* releases what a run that failed held */
 	for (int i = 0; i < w.machine->devices; i++)
 		w.primary[i] = standin_primary(i);
 	faults_start();
@@ -173,34 +175,63 @@ static void reduce(void)
 		}
 }
 
-static void play(void)
+/* Runs the seed. Returns true if it fails, which is reduced and printed. */
+static bool seed_fails(const struct machine *machine)
 {
-	const char *text = getenv("GDRCOPY_TEST_SEED"), *length = getenv("MODEL_STEPS");
+	const char *length = getenv("MODEL_STEPS");
 
-	w.machine = unit_arg;
+	w.machine = machine;
 	w.counted = getenv("GDRCOPY_STATS") != NULL;
-	seed = text ? strtoull(text, NULL, 0) : 1 + (unsigned int)unit_row;
 	count = length ? (unsigned int)strtoul(length, NULL, 0) : 1200;
-	ck_assert_uint_le(count, MOST_STEPS);
-	reached = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	ck_assert_ptr_ne(reached, MAP_FAILED);
+	if (!reached)
+		reached = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+			       0);
+	if (count > MOST_STEPS || reached == MAP_FAILED)
+		abort();
 	if (!fails(getenv("MODEL_TRACE") != NULL))
-		return;
+		return false;
 	printf("model, %s: seed %llu fails at step %u of %u; the calls that it needs:\n",
 	       w.machine->name, seed, *reached, count);
 	if (!getenv("MODEL_WHOLE"))
 		reduce();
 	(void)fails(true);
-	_ck_assert_failed(__FILE__, __LINE__, "",
-			  "%s: seed %llu fails; make model SEED=%llu repeats it", w.machine->name,
-			  seed, seed);
+	return true;
+}
+
+static void play(void)
+{
+	const char *text = getenv("GDRCOPY_TEST_SEED");
+
+	seed = text ? strtoull(text, NULL, 0) : 1 + (unsigned int)unit_row;
+	if (seed_fails(unit_arg))
+		_ck_assert_failed(__FILE__, __LINE__, "",
+				  "%s: seed %llu fails; make model SEED=%llu repeats it",
+				  w.machine->name, seed, seed);
+}
+
+/* On this machine's GPU, seeds from that one on until the seconds are over. */
+static int on_gpu(const char *first, const char *seconds)
+{
+	static const struct machine gpu = { "a GPU", .backend = BARCOPY_BACKEND_RM, .host = true,
+					    .devices = 1, .gpu = true };
+	time_t end = time(NULL) + strtol(seconds, NULL, 0);
+	unsigned long long from = strtoull(first, NULL, 0);
+	bool failed = false;
+
+	standin_on_gpu = true;
+	for (seed = from; !failed && time(NULL) < end; seed++)
+		failed = seed_fails(&gpu);
+	printf("model on a GPU, seeds %llu to %llu, %u steps each: %s\n", from, seed - 1, count,
+	       failed ? "the last fails" : "passed");
+	return failed;
 }
 
 int main(int argc, char **argv)
 {
 	static struct unit_test tests[COUNT(machines)];
 
-	(void)argc;
+	if (argc == 4 && !strcmp(argv[1], "--gpu"))
+		return on_gpu(argv[2], argv[3]);
 	rm_start(argv);
 	for (size_t i = 0; i < COUNT(machines); i++)
 		tests[i] = (struct unit_test){ machines[i].name, play, machines[i].env,
