@@ -216,7 +216,7 @@ SCENE(managed_advice,
 SCENE(named_backends_alone,
 	OPENS(DEFAULT), HAS(PERSISTENT | FORCE_PCIE), PINS(CHUNK, RM),
 	PIN_FAILS(HOST, ENOTSUP, .says = { "rm: not device memory" }, .never = { "host: " }),
-	OPEN_FAILS(ANY, ENODEV, "GDRCOPY_BACKEND=gdrdrv", .says = { "any memory here: gdrdrv: " },
+	OPEN_FAILS(DEFAULT, ENODEV, "GDRCOPY_BACKEND=gdrdrv", .says = { "any memory here: gdrdrv: " },
 	  .never = { "ordinary" }),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host"), HAS(0), PINS(HOST, ON_HOST),
 	PIN_FAILS(CHUNK, ENOTSUP, .says = { "host: not memory of cudaHostAlloc" }))

@@ -416,7 +416,10 @@ static void probe_of_descriptors(void)
 	for (unsigned long n = 1; n <= 5; n++) {
 		wrap_reset();
 		wrap_fail("open", n, ENFILE);
-		FAILS(n > 4 ? -EIO : -ENFILE, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
+		FAILS_WITH(n > 4 ? -EIO : -ENFILE,
+			   n > 4 ? "cuMemGetHandleForAddressRange: CUDA_ERROR_UNKNOWN"
+				 : "cuMemGetHandleForAddressRange: Too many open files",
+			   gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	}
 	wrap_reset();
 	wrap_fail("open", 1, EACCES);
