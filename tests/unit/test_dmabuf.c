@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The dma-buf backend: which drivers have it, its trial, what it maps, and each of its failures,
- * which leaves nothing behind.
+ * The dma-buf backend: which drivers have it, its trial, what it refuses, and the errno of a pin that
+ * fails. What it maps is a machine of tests/model.
  */
 #include <unistd.h>
 
@@ -35,66 +35,6 @@ static void version_gate(void)
 		else
 			OK(ERRNO_OF(gdr_open()));
 	}
-}
-
-/* Writes through the map and reads with CUDA, and the other way round. */
-static void check_bytes(gdr_mh_t h, void *map, CUdeviceptr stands_for, CUdeviceptr at, size_t size)
-{
-	uint8_t *a = malloc(size), *b = malloc(size), *p = (uint8_t *)map + (at - stands_for);
-
-	for (size_t i = 0; i < size; i++)
-		a[i] = (uint8_t)(i * 7 + 3);
-	OK(gdr_copy_to_mapping(h, p, a, size));
-	CU(cuda.cuMemcpyDtoH_v2(b, at, size));
-	ck_assert_int_eq(memcmp(a, b, size), 0);
-	for (size_t i = 0; i < size; i++)
-		a[i] = (uint8_t)(i * 5 + 1);
-	CU(cuda.cuMemcpyHtoD_v2(at, a, size));
-	CU(cuda.cuCtxSynchronize());
-	OK(gdr_copy_from_mapping(h, b, p, size));
-	ck_assert_int_eq(memcmp(a, b, size), 0);
-	free(a);
-	free(b);
-}
-
-/* An address inside a GPU page: the mapping begins at the page. */
-static void unaligned(CUdeviceptr addr, size_t size)
-{
-	gdr_info_t info;
-	gdr_mh_t h;
-	void *map;
-
-	OK(gdr_pin_buffer_v2(g, addr, size, 0, &h));
-	OK(gdr_get_info(g, h, &info));
-	ck_assert_uint_eq(info.va, addr & ~0xffffULL);
-	ck_assert_uint_eq(info.mapped_size % 65536, 0);
-	ck_assert_uint_ge(info.va + info.mapped_size, addr + size);
-	ck_assert_uint_lt(info.va + info.mapped_size, addr + size + 65536);
-	ck_assert_uint_eq(info.page_size, 65536);
-	OK(gdr_map(g, h, &map, info.mapped_size));
-	check_bytes(h, map, info.va, addr, size);
-	OK(gdr_get_info(g, h, &info));
-	ck_assert_uint_eq(info.mapped, 1);
-	ck_assert_uint_eq(info.wc_mapping, 1);
-	ck_assert_int_eq(info.mapping_type, GDR_MAPPING_TYPE_WC);
-	OK(gdr_unmap(g, h, map, info.mapped_size));
-	OK(gdr_unpin_buffer(g, h));
-}
-
-static void any_address(void)
-{
-	CUdeviceptr small[4], big;
-
-	for (size_t i = 0; i < COUNT(small); i++)
-		small[i] = standin_alloc(700);
-	for (size_t i = 0; i < COUNT(small); i++)
-		unaligned(small[i], 700);
-	big = standin_alloc(5 << 20);
-	unaligned(big + 4097, 70000);
-	unaligned(big + 65535, 2);
-	unaligned(v.ptr + 12345, 1);
-	/* Over three memory objects: all of them are mapped. */
-	unaligned(v.ptr + v.chunk - 300, v.chunk + 70000);
 }
 
 static void map_types(void)
@@ -183,65 +123,8 @@ static void first_object(void)
 	for (size_t i = 0; i < 3; i++) {
 		OK(gdr_pin_buffer_v2(g, v.ptr + i * v.chunk, v.chunk, 0, &h));
 		OK(gdr_map(g, h, &map, v.chunk));
-		check_bytes(h, map, v.ptr + i * v.chunk, v.ptr + (i + 1) * v.chunk - 100, 100);
+		ck_assert(same_memory(h, (char *)map + v.chunk - 8, v.ptr + (i + 1) * v.chunk - 8));
 	}
-}
-
-static void map_error_paths(void)
-{
-	void *map = &map;
-	gdr_mh_t h;
-
-	OK(gdr_pin_buffer_v2(g, v.ptr, v.size, 0, &h));
-	resources_note();
-	wrap_reset();
-	wrap_fail("mmap", 1, ENOMEM);
-	FAILS(ENOMEM, gdr_map(g, h, &map, v.size));
-	wrap_reset();
-	wrap_fail("madvise", 1, EINVAL);
-	FAILS(ENOTSUP, gdr_map(g, h, &map, v.size));
-	wrap_reset();
-	ck_assert_ptr_eq(map, &map); /* a failed call writes no output */
-	ck_assert_ptr_null(resources_changed());
-	OK(gdr_map(g, h, &map, v.size));
-	check_bytes(h, map, v.ptr, v.ptr + v.chunk - 100, 200);
-	OK(gdr_unmap(g, h, map, v.size));
-	ck_assert_ptr_null(resources_changed());
-}
-
-/* A failed map is not followed by an unmap. */
-static void no_unmap_of_nothing(void)
-{
-	gdr_mh_t h;
-	void *map;
-
-	wrap_reset();
-	wrap_fail("mmap", 0, ENOMEM);
-	FAILS(ENOMEM, gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
-	ck_assert_uint_eq(wrap_calls("munmap"), 0);
-	wrap_reset();
-	OK(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
-	wrap_reset();
-	wrap_fail("mmap", 0, ENOMEM);
-	FAILS(ENOMEM, gdr_map(g, h, &map, 4096));
-	OK(gdr_unpin_buffer(g, h));
-	ck_assert_uint_eq(wrap_calls("munmap"), 0);
-	wrap_reset();
-}
-
-static void unmap_fails(void)
-{
-	gdr_mh_t h;
-	void *map;
-
-	OK(gdr_pin_buffer_v2(g, v.ptr, 4096, 0, &h));
-	OK(gdr_map(g, h, &map, 4096));
-	wrap_reset();
-	wrap_fail("munmap", 1, ENOMEM);
-	FAILS_WITH(ENOMEM, "munmap", gdr_unmap(g, h, map, 4096));
-	wrap_reset();
-	/* The handle can still be unpinned. */
-	OK(gdr_unpin_buffer(g, h));
 }
 
 /* ---- the trial ----------------------------------------------------------- */
@@ -346,15 +229,11 @@ static void imported(void)
 
 static const struct unit_test tests[] = {
 	{ "the driver's version decides", version_gate, CUDA_13_3, .bare = true },
-	{ "any address and size", any_address, CUDA_13_3 },
 	{ "types of mapping", map_types, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
 	{ "a buffer that is too short", short_buffer, CUDA_13_3 },
 	{ "the first memory object alone is mapped", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
-	{ "every error of a map", map_error_paths, CUDA_13_3 },
-	{ "nothing unmapped that was not mapped", no_unmap_of_nothing, CUDA_13_3 },
-	{ "munmap fails", unmap_fails, CUDA_13_3 },
 	{ "tried once for each GPU and kind", tried_once,
 	  CUDA_13_3 " GDRSIM_DEVICES=2 GDRSIM_DMABUF_PCIE=1" },
 	{ "tried with the pin's flags", tried_with_flags, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },

@@ -192,22 +192,6 @@ static void pool_mended(void)
 	rm_whole_life("after the refusals", p + MIB, 64 * KIB);
 }
 
-/* A part of a pool's allocation takes BAR1 and objects of the part alone. */
-static void pool_takes_no_more(void)
-{
-	struct gdrsim_rm_counts c;
-	struct rm_use u;
-	CUdeviceptr p = rm_pool_alloc(90 * MIB);
-
-	OK(rm_use_open(&u, p + 70 * MIB, 64 * KIB, 0));
-	rm_sim.counts(&c);
-	ck_assert_uint_eq(c.memories, 1);
-	ck_assert_uint_eq(c.maps, 1);
-	rm_assert_bar1(0, 64 * KIB);
-	rm_look("64 KiB of 90 MiB", &u);
-	rm_use_close(&u);
-}
-
 /* ---- what the map is ----------------------------------------------------- */
 
 static void bar1(void)
@@ -229,31 +213,6 @@ static void bar1(void)
 	for (int i = 0; i < 3; i++)
 		rm_use_close(&u[i]);
 	rm_assert_bar1(0, 0);
-}
-
-/* A part of a pin may be mapped, again and again. */
-static void parts_of_a_pin(void)
-{
-	size_t lengths[] = { 4096, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 6 * MIB };
-	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, 0);
-	gdr_mh_t h;
-	void *map;
-
-	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &h));
-	for (size_t i = 0; i < COUNT(lengths); i++) {
-		struct gdrsim_rm_counts c;
-		uint32_t word = 0x1234567 + (uint32_t)i, seen = 0;
-
-		OK(gdr_map(rm_g, h, &map, lengths[i]));
-		rm_sim.counts(&c);
-		ck_assert_uint_eq(c.maps, (lengths[i] + 2 * MIB - 1) / (2 * MIB));
-		ck_assert_uint_eq(c.memories, 3);
-		OK(gdr_copy_to_mapping(h, (char *)map + lengths[i] - 4, &word, 4));
-		CU(cuda.cuMemcpyDtoH_v2(&seen, p + lengths[i] - 4, 4));
-		ck_assert_uint_eq(seen, word);
-		OK(gdr_unmap(rm_g, h, map, lengths[i]));
-	}
-	OK(gdr_unpin_buffer(rm_g, h));
 }
 
 static void read_only(void)
@@ -295,7 +254,6 @@ static const struct unit_test tests[] = {
 	{ "objects around own pages", objects_around, "", .bare = true },
 	{ "another ioctl in an export", plain, "GDRSIM_EXPORT_MORE=1" },
 	{ "an export mended", pool_mended, "" },
-	{ "a part of a pool's memory takes no more", pool_takes_no_more, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
 	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },
 	{ "driver 535, pools", pools, DRIVER("535.230.02") },
@@ -311,7 +269,6 @@ static const struct unit_test tests[] = {
 	{ "BAR1", bar1, "" },
 	{ "static BAR1", bar1, "GDRSIM_BAR1_STATIC=1" },
 	{ "BAR1, maps that share", bar1, "GDRSIM_BAR1_REUSE=1" },
-	{ "parts of a pin", parts_of_a_pin, "" },
 	{ "read-only", read_only, "" },
 };
 

@@ -238,37 +238,6 @@ static void integrated(void)
 	rm_end(0);
 }
 
-/* One of several objects cannot be had: the others alone are no pin. */
-static void one_of_several(void)
-{
-	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, 0);
-
-	OK(rm_pin(p, 6 * MIB, 0)); /* with the trial */
-	rm_sim.faults("RM_DUP_OBJECT:2=0x57");
-	FAILS_WITH(EINVAL, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND", rm_pin(p, 6 * MIB, 0));
-	rm_assert_clear();
-	rm_assert_kept(1);
-}
-
-/* Whatever a pin allocates may be missing. */
-static void no_memory_for_a_pin(void)
-{
-	CUdeviceptr p = standin_alloc(MIB);
-	bool failed = true;
-	int rc;
-
-	OK(rm_pin(p, MIB, 0)); /* with the trial */
-	for (unsigned long n = 1; failed; n++) {
-		wrap_reset();
-		wrap_fail("calloc", n, ENOMEM);
-		rc = rm_pin(p, MIB, 0);
-		failed = wrap_failed();
-		ck_assert_int_eq(rc, failed ? ENOMEM : 0);
-	}
-	wrap_reset();
-	rm_assert_kept(1);
-}
-
 #define LAYOUT "this library does not know the layout of this driver's export of a dma-buf: use a " \
 	       "newer library, or load gdrdrv; and "
 
@@ -303,8 +272,6 @@ static const struct unit_test tests[] = {
 	{ "a range that cannot be unmapped", unmap_fails, "" },
 	{ "pins and the heap", heap, "" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
-	{ "one of several objects", one_of_several, "" },
-	{ "no memory for a pin", no_memory_for_a_pin, "" },
 };
 
 UNIT_MAIN("rm: refused", tests, rm_start(argv), unit_before = rm_begin, unit_after = rm_end_one)
