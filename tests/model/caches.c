@@ -22,6 +22,30 @@ static unsigned int uses(const struct cache *c)
 	return n;
 }
 
+/* Views there are no longer known to be found. c NULL: of any cache. */
+static void unnote(const struct cache *c, uint64_t low, uint64_t high)
+{
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		if ((!c || &w.cache[v->cache] == c) && v->va < high && v->va + v->pages > low)
+			v->noted = false;
+}
+
+/* Does it lie in one GPU page with memory of a region that is in use? Then that serves it. */
+static bool shares(const struct view *v)
+{
+	uint64_t page = v->mem->at & GPU_PAGE_MASK;
+	const struct view *u = NULL;
+
+	if (w.machine->gpu || v->mem->kind != PLAIN || v->mem->at + v->mem->size > page + PAGE)
+		return false;
+	while ((u = next_view(u, v->ctx)) &&
+	       !(u->kind == CACHED && u->noted && u->cache == v->cache && u->mem->kind == PLAIN &&
+		 page - u->va < u->pages && u->mem->at < page + PAGE &&
+		 u->mem->at + u->mem->size > page))
+		;
+	return u;
+}
+
 static void create(struct cache *c)
 {
 	int rc, wanted = 0;
@@ -86,16 +110,19 @@ static void destroy(struct cache *c)
 /* At most so many idle bytes remain; 0: no idle region. */
 static void trim(struct cache *c)
 {
-	uint64_t most = below(3) ? below(100) * (uint64_t)PAGE : 0, in_use;
+	uint64_t most = below(3) ? below(100) * (uint64_t)PAGE : 0, before, after;
 	barcopy_cache_stats_t s;
 
 	say("trim cache %td to %lu", c - w.cache, most);
-	OK(barcopy_cache_trim(c->name, 0));
-	in_use = stats(c).bytes_pinned;
+	OK(barcopy_cache_trim(c->name, UINT64_MAX)); /* of freed memory */
+	before = stats(c).bytes_pinned;
 	OK(barcopy_cache_trim(c->name, most));
+	after = stats(c).bytes_pinned;
+	OK(barcopy_cache_trim(c->name, 0));
 	s = stats(c);
-	MUST(s.bytes_pinned == in_use && s.regions == s.regions_in_use, "%lu regions, %lu in use",
-	     s.regions, s.regions_in_use);
+	MUST(after <= s.bytes_pinned + most, "%lu idle bytes", after - s.bytes_pinned);
+	MUST(after == before || before > s.bytes_pinned + most, "idle regions are evicted below the limit");
+	MUST(s.regions == s.regions_in_use, "%lu regions, %lu in use", s.regions, s.regions_in_use);
 }
 
 void step_cache(void)
@@ -117,6 +144,7 @@ void step_cache(void)
 	} else if (m) {
 		at = below((unsigned int)m->size);
 		say("invalidate in cache %td 0x%lx", c - w.cache, m->at + at);
+		unnote(c, 0, UINT64_MAX);
 		OK(barcopy_cache_invalidate(c->name, m->at + at,
 					    below(3) ? 1 + below(300000) : SIZE_MAX));
 	}
@@ -124,6 +152,7 @@ void step_cache(void)
 
 void caches_forget(const struct mem *m)
 {
+	unnote(NULL, m->at & GPU_PAGE_MASK, m->at + m->size);
 	for (int i = 0; i < CACHES; i++)
 		if (w.cache[i].name &&
 		    (w.cache[i].o.validity == BARCOPY_CACHE_NOTIFIED || once_in(3)))
@@ -134,9 +163,12 @@ void caches_forget(const struct mem *m)
 static void hit_again(const struct view *v, struct cache *c)
 {
 	barcopy_cache_stats_t before = stats(c), after;
+	bool counted = c->o.validity == BARCOPY_CACHE_NOTIFIED && !w.machine->gpu;
+	unsigned long calls = counted ? cuda_hooks.calls(NULL) : 0;
 	barcopy_region_t r;
 
 	OK(barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r));
+	MUST(!counted || cuda_hooks.calls(NULL) == calls, "a hit by notice calls CUDA");
 	after = stats(c);
 	MUST(r.cpu_ptr == v->cpu && r.handle.h == v->h.h && r.size == v->size,
 	     "another region is hit");
@@ -155,6 +187,7 @@ static void missed_then(const struct view *v, struct cache *c)
 	barcopy_region_t r;
 	int rc;
 
+	unnote(c, v->va, v->va + v->pages);
 	OK(barcopy_cache_invalidate(c->name, v->region.device_ptr + below((unsigned int)v->size),
 				    1));
 	rc = barcopy_cache_get(c->name, v->region.device_ptr, v->size, &r);
@@ -169,21 +202,26 @@ static void missed_then(const struct view *v, struct cache *c)
 
 void step_get(void)
 {
-	uint64_t counted;
+	uint64_t counted, misses;
 	int wanted, rc;
 	struct view *v = new_view(&wanted);
 	struct cache *c;
 	barcopy_cache_stats_t s;
+	bool before, shared;
 
 	if (!v)
 		return;
+	before = view_in_force(v);
+	view_beyond(v, &wanted);
 	v->cache = (int)below(CACHES);
 	c = &w.cache[v->cache];
 	v->ctx = c->ctx;
 	if (!c->name)
 		return;
+	shared = !wanted && !c->o.max_bytes && shares(v);
 	s = stats(c);
 	counted = s.hits + s.misses;
+	misses = s.misses;
 	fault_maybe();
 	rc = barcopy_cache_get(c->name, v->addr, v->size, &v->region);
 	say("get 0x%lx + 0x%zx of cache %d", v->addr, v->size, v->cache);
@@ -208,18 +246,28 @@ void step_get(void)
 		v->engine_min[0] = c->o.engine_read_min;
 		v->engine_min[1] = c->o.engine_write_min;
 	}
+	view_check_sync(v, before, !c->o.flags);
 	view_check(v);
 	if (c->dim || w.machine->revokes)
 		return;
+	MUST(!shared || w.machine->small || s.misses == misses, "memory of a page that is pinned misses");
+	v->noted = s.misses != misses;
 	if (!below(3))
 		hit_again(v, c);
 	else if (!below(6))
 		missed_then(v, c);
 }
 
-/* With its context a cache has ended; what was got of it is given back all the same. */
+/*
+ * With its context a cache has ended; what was got of it is given back all the same, also when there is the
+ * next one in its place, which keeps its own.
+ */
 void caches_closed(int ctx)
 {
+	barcopy_cache_t next = NULL;
+
+	if (w.g[1 - ctx] && below(2))
+		OK(barcopy_cache_create(w.g[1 - ctx], NULL, &next));
 	for (struct view *v = NULL; (v = next_view(v, ctx));) {
 		if (v->kind != CACHED)
 			continue;
@@ -227,6 +275,8 @@ void caches_closed(int ctx)
 		MUST(!v->region.cpu_ptr && !v->region.entry, "a put after the close zeroes");
 		view_ended(v);
 	}
+	if (next)
+		OK(barcopy_cache_destroy(next));
 	for (int i = 0; i < CACHES; i++)
 		if (w.cache[i].ctx == ctx)
 			w.cache[i].name = NULL;

@@ -57,6 +57,7 @@ struct view {
 	size_t engine_min[2]; /* of reads and of writes; 0: never */
 	int cache;
 	barcopy_region_t region; /* CACHED */
+	bool noted; /* CACHED: a miss has pinned it, and nothing in its pages has gone since */
 	barcopy_mem_t own; /* OWN */
 	bool shareable; /* OWN */
 };
@@ -151,9 +152,14 @@ struct view *next_view(const struct view *v, int ctx);
 gdr_t of(const struct view *v); /* its context */
 /* A free view of some range of some memory, in an open context; NULL. *wanted: an errno or 0. */
 struct view *new_view(int *wanted);
+/* Now and then makes it end a byte behind its memory, which a range or a get must refuse. */
+void view_beyond(struct view *v, int *wanted);
 void view_made(struct view *v, enum view_kind kind); /* by the last call of worked() */
 void view_ended(struct view *v);
 void view_check(struct view *v); /* what the handle says about itself */
+/* SYNC_MEMOPS: whether it is set for all that was asked for, and whether that call was to set it. */
+bool view_in_force(const struct view *v);
+void view_check_sync(const struct view *v, bool before, bool asked);
 void view_end(struct view *v); /* by the call that ends it, without a fault */
 bool is_owner(const struct view *v); /* of memory that ends with it */
 void owner_ended(struct mem *m);

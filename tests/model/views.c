@@ -56,6 +56,15 @@ struct view *new_view(int *wanted)
 	return of(v) ? v : NULL;
 }
 
+void view_beyond(struct view *v, int *wanted)
+{
+	if (w.machine->gpu || *wanted || v->mem->kind != PLAIN || v->mem->size % 256 == 0 ||
+	    !once_in(20))
+		return;
+	v->size = v->mem->size - v->off + 1;
+	*wanted = EINVAL;
+}
+
 /* A call that was to make a view returned rc: whether it did. */
 static bool made(const char *call, struct view *v, int rc, int wanted)
 {
@@ -93,7 +102,7 @@ static uint64_t attribute(const struct view *v, barcopy_handle_attr_t which)
 }
 
 /* SYNC_MEMOPS of all that the view asked for, as CUDA tells it. */
-static bool in_force(const struct view *v)
+bool view_in_force(const struct view *v)
 {
 	return v->mem->kind == PLAIN && standin_sync_memops(v->mem->at);
 }
@@ -134,15 +143,15 @@ void view_check(struct view *v)
 }
 
 /* Whether SYNC_MEMOPS was set, or left alone: for certain if no fault was met. */
-static void check_sync(const struct view *v, bool before, bool asked)
+void view_check_sync(const struct view *v, bool before, bool asked)
 {
 	bool says = attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS);
 
 	if (v->mem->kind != PLAIN)
 		return;
 	v->mem->dim |= v->dim;
-	MUST(in_force(v) || !says, "SYNC_MEMOPS is said to be set");
-	MUST(v->mem->dim || in_force(v) == (before || asked), "SYNC_MEMOPS is %d", in_force(v));
+	MUST(view_in_force(v) || !says, "SYNC_MEMOPS is said to be set");
+	MUST(v->mem->dim || view_in_force(v) == (before || asked), "SYNC_MEMOPS is %d", view_in_force(v));
 	MUST(v->mem->dim || says == asked, "the handle's SYNC_MEMOPS");
 }
 
@@ -155,7 +164,7 @@ void step_pin(void)
 
 	if (!v)
 		return;
-	before = in_force(v);
+	before = view_in_force(v);
 	fault_maybe();
 	rc = gdr_pin_buffer_v2(of(v), v->addr, v->size, flags, &v->h);
 	/* A machine may have no pins by PCIe, whatever a context says of all its backends. */
@@ -165,7 +174,7 @@ void step_pin(void)
 	if (!made("gdr_pin_buffer_v2", v, rc, wanted))
 		return;
 	view_made(v, PIN);
-	check_sync(v, before, true);
+	view_check_sync(v, before, true);
 	view_check(v);
 }
 
@@ -253,11 +262,12 @@ void step_range(void)
 	if (!v)
 		return;
 	v->flags = odd | (below(3) ? 0 : below(4));
+	view_beyond(v, &wanted);
 	if (odd)
 		wanted = EINVAL;
 	else if (v->mem->kind == HOST && v->flags & BARCOPY_MAP_RANGE_READ_ONLY && !wanted)
 		wanted = ENOTSUP;
-	before = in_force(v);
+	before = view_in_force(v);
 	fault_maybe();
 	rc = barcopy_map_range(of(v), v->addr, v->size, v->flags, &v->map, &v->h);
 	say("range 0x%lx + 0x%zx of context %d, flags %u", v->addr, v->size, v->ctx, v->flags);
@@ -267,7 +277,7 @@ void step_range(void)
 	v->cpu = v->map;
 	if (v->flags & BARCOPY_MAP_RANGE_READ_ONLY)
 		MUST(unit_touch(v->cpu, true) == SIGSEGV, "a store to a read-only range");
-	check_sync(v, before, !(v->flags & BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS));
+	view_check_sync(v, before, !(v->flags & BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS));
 	view_check(v);
 	if (fault_met() || below(3))
 		return;

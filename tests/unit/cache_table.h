@@ -7,6 +7,7 @@
 #define UNIT_CACHE_TABLE_H
 
 #include <check.h>
+#include <sys/param.h>
 
 #include "cache/cache.h"
 
@@ -54,6 +55,25 @@ static inline void cache_table_check_one(struct gdri_slot *slot, void *arg)
 	TAILQ_FOREACH(e, &cache->regions, link)
 		if (cache->keeps && atomic_load(&e->state) & GDRI_CACHE_LIVE)
 			cache_table_has(cache, e);
+}
+
+/* Each page of a region whose memory exists is hit without the lock, whichever one has it in the table. */
+static inline void cache_table_hit(struct gdri_cache *cache)
+{
+	struct gdri_entry *e, *found;
+
+	TAILQ_FOREACH(e, &cache->regions, link)
+		for (uint64_t at = gdri_entry_start(e); at < gdri_entry_end(e); at += GPU_PAGE_SIZE) {
+			uint64_t low = MAX(at, gdri_entry_start(e) + e->head);
+			uint64_t high = MIN(at + GPU_PAGE_SIZE, gdri_entry_end(e) - e->tail);
+
+			if (!(atomic_load(&e->state) & GDRI_CACHE_LIVE) ||
+			    !gdri_region_is_intact(&e->region, low, high))
+				continue;
+			found = gdri_cache_hit(cache, low, high - low);
+			ck_assert_msg(found != NULL, "0x%lx is not hit", low);
+			ck_assert_int_eq(gdri_cache_unuse(cache, found), 0);
+		}
 }
 
 static inline void cache_table_check(void)

@@ -125,6 +125,8 @@ static void check(void)
 		ck_assert_uint_eq(s.bytes_pinned, used);
 	if (w.rules->max_regions && !w.count)
 		ck_assert_uint_le(s.regions, w.rules->max_regions);
+	if (!below(50))
+		cache_table_hit((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)w.cache));
 	if (below(50))
 		return;
 	/* Nothing but the regions in use is left, and the table is whole. */
