@@ -158,6 +158,32 @@ void joined(int thread)
 	}
 }
 
+/* ---- limit: beyond it is what each thread has in use, and what it evicts in one call --------- */
+
+void limit_begin(void)
+{
+	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = BARCOPY_CACHE_NOTIFIED };
+
+	remember();
+	*(ex_random(2) ? &o.max_bytes : &o.max_regions) = 1;
+	MUST(barcopy_cache_create(g, &o, &a));
+	b = 0;
+}
+
+void limit(int thread)
+{
+	in_context();
+	for (uint32_t n = 8; n; n--) {
+		uint32_t i = (n + (uint32_t)thread) % SHARED;
+		int64_t more;
+
+		uses(GET, a, shared[i], i);
+		more = (int64_t)(pinned() - pins_before); /* below 0: a count of another moment */
+		if (more > 2 * 3) /* of each thread */
+			ex_fail("%d regions are pinned where one may be", (int)more);
+	}
+}
+
 /* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------- */
 
 static bool doomed[2];
@@ -304,9 +330,10 @@ void mid_pin(int thread)
 	}
 }
 
-/* ---- next: an invalidation during gdr_close() is none of the next cache's in that place ------ */
+/* ---- next: a call during gdr_close() is none on the next cache in that place ------------------- */
 
 static barcopy_cache_t former;
+static uint64_t last_hits; /* of it, which the next cache may count */
 static gdr_t follows;
 
 void next_begin(void)
@@ -315,18 +342,25 @@ void next_begin(void)
 	other = barcopy_open(BARCOPY_OPEN_ANY);
 	if (!other)
 		ex_fail("open: %s", barcopy_last_error());
-	former = new_cache(other, true, UINT64_MAX);
+	former = new_cache(other, ex_random(2), UINT64_MAX);
 	uses(GET, former, shared[0], 0);
 }
 
 void next(int thread)
 {
+	barcopy_region_t r;
+
 	in_context();
 	if (thread) {
 		for (uint32_t n = 1 + ex_random(2); n; n--)
-			gone(barcopy_cache_invalidate(former, shared[0],
-						      ex_random(2) ? CHUNK : SIZE_MAX),
-			     "an invalidation");
+			if (thread == 1)
+				gone(barcopy_cache_invalidate(former, shared[0],
+							      ex_random(2) ? CHUNK : SIZE_MAX),
+				     "an invalidation");
+			else if (!gone(barcopy_cache_get(former, shared[0], 8, &r), "a get")) {
+				last_hits++;
+				gone(barcopy_cache_put(former, &r), "a put");
+			}
 		return;
 	}
 	follows = ex_random(2) ? barcopy_open(BARCOPY_OPEN_ANY) : g;
@@ -341,13 +375,58 @@ void next_check(void)
 	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
 
 	MUST(barcopy_cache_get_stats(a, &s));
-	if (s.invalidations || s.misses != 1 || s.hits != 1 || s.regions != 1)
-		ex_fail("%d invalidations, %d misses, %d hits, %d regions of a cache of one region",
-			(int)s.invalidations, (int)s.misses, (int)s.hits, (int)s.regions);
+	if (s.invalidations || s.misses != 1 || !s.hits || s.hits > 1 + last_hits || s.regions != 1 ||
+	    s.regions_in_use)
+		ex_fail("%d invalidations, %d misses, %d hits, %d regions, %d in use, of a cache of one region",
+			(int)s.invalidations, (int)s.misses, (int)s.hits, (int)s.regions,
+			(int)s.regions_in_use);
 	if (follows != g)
 		MUST(gdr_close(follows));
 	else
 		MUST(barcopy_cache_destroy(a));
+	all_is_back();
+}
+
+/* ---- others: a map that is short of space evicts nothing of another context's next cache -------- */
+
+static gdr_mh_t filling;
+
+void others_begin(void)
+{
+	void *p;
+
+	remember();
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	MUST(gdr_pin_buffer_v2(g, three, 2 * CHUNK, 0, &filling));
+	MUST(gdr_map(g, filling, &p, 2 * CHUNK));
+	former = new_cache(other, true, UINT64_MAX);
+	uses(GET, former, shared[0], 0); /* the last chunk of BAR1 */
+}
+
+void others(int thread)
+{
+	in_context();
+	if (thread) {
+		(void)use(other, PIN, NULL, shared[1], 1);
+		return;
+	}
+	MUST(barcopy_cache_destroy(former));
+	a = new_cache(g, true, UINT64_MAX);
+	(void)use(g, GET, a, shared[2], 2);
+}
+
+void others_check(void)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+
+	MUST(barcopy_cache_get_stats(a, &s));
+	if (s.evictions)
+		ex_fail("another context's map has evicted a region");
+	MUST(barcopy_cache_destroy(a));
+	MUST(gdr_close(other));
+	MUST(gdr_unpin_buffer(g, filling));
 	all_is_back();
 }
 

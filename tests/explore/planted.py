@@ -45,6 +45,12 @@ FAULTS = {
 	}
 """, "	(void)doom_range(cache, addr, end);\n")]),
     "forget-without-wait": ("forget", [(ENTRY, "	gdri_cache_unlock_and_wait(cache);", "	gdri_cache_unlock(cache);")]),
+    "trim-without-wait": ("forget", [(EVICT, """SIZE_MAX);
+	gdri_cache_unlock_and_wait(cache);
+""", "SIZE_MAX);\n	gdri_cache_unlock(cache);\n")]),
+    "evictions-without-wait": ("limit", [("src/cache/miss.c", "	if (full)\n", "	if (0 && full)\n")]),
+    "evictions-by-count-without-wait": ("limit", [("src/cache/miss.c", """ ||
+			       cache->count >= cache->options.max_regions)""", ")")]),
     "found-before-the-mark": ("joined", [("src/cache/miss.c", "GDRI_CACHE_LIVE | GDRI_CACHE_FULL | 1", "GDRI_CACHE_LIVE | 1")]),
     "look-at-the-released": ("leftover", [("src/cache/cache.c", "if (e == TAILQ_FIRST(&cache->regions))\n", "if (e->listed)\n")]),
     "mark-not-looked-at": ("joined", [("src/cache/miss.c", "if (atomic_load(&cache->pinning_hit))", "if (0)")]),
@@ -95,6 +101,7 @@ FAULTS = {
 	    ((gdri_cache_is_notified(cache) && gdri_entry_has(e, addr, size)) ||
 """, """	if ((gdri_cache_is_notified(cache) ||
 """)]),
+    "room-of-another-context": ("others", [(EVICT, " && cache->g == v->g", "")]),
     "cache-listed-without-lock": ("caches", [("src/cache/cache.c", """	LIST_INSERT_HEAD(&ctx->caches, cache, link);
 	pthread_mutex_unlock(&ctx->lock);
 """, """	pthread_mutex_unlock(&ctx->lock);
@@ -117,6 +124,12 @@ FAULTS = {
 	table->first_free = slot->index + 1;
 """)]),
     # What is to end stays, or ends during a call that uses it.
+    "call-on-an-ended-cache": ("next", [("src/calls/registry.c", """	if (rc || gdri_slot_is(&cache->slot, (uintptr_t)c))
+		return rc;
+""", """	if (rc || c)
+		return rc;
+""")]),
+    "hit-of-an-ended-cache": ("next", [("src/calls/registry.c", "!gdri_slot_is(&cache->slot, (uintptr_t)c), 0", "0, 0")]),
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
     "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),

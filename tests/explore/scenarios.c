@@ -503,8 +503,13 @@ static void forget(int thread)
 	unsigned char in_core;
 
 	in_context();
-	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--)
-		MUST(barcopy_cache_trim(a, ex_random(2) ? 0 : CHUNK));
+	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--) {
+		bool all = ex_random(2);
+
+		MUST(barcopy_cache_trim(a, all ? 0 : CHUNK));
+		if (all && bar_used(0) > bar_before)
+			ex_fail("an idle region is in BAR1 after a trim");
+	}
 	if (thread)
 		return;
 	gdri_cache_forget((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)a),
@@ -896,6 +901,7 @@ const struct scenario scenarios[] = {
 	{ "never", 3, 8, never_begin, never, never_check },
 	{ "stale", 3, 256, stale_begin, stale, end_caches },
 	{ "reuse", 3, 256, reuse_begin, reuse, end_caches },
+	{ "limit", 3, 256, limit_begin, limit, end_caches },
 	{ "hook", 3, 256, hook_begin, hook, end_caches },
 	{ "forget", 3, 256, forget_begin, forget, end_caches },
 	{ "push", 2, 256, forget_begin, push, end_caches },
@@ -914,6 +920,7 @@ const struct scenario scenarios[] = {
 	{ "ranged", 2, 256, elsewhere_begin, ranged, ranged_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },
 	{ "next", 3, 256, next_begin, next, next_check },
+	{ "others", 2, 8, others_begin, others, others_check },
 	{ "leftover", 3, 256, leftover_begin, leftover, leftover_check },
 	{ "engine", 3, 256, engine_begin, engine, engine_check },
 	{ "memory", 3, 256, memory_begin, memory, memory_check },
