@@ -26,9 +26,9 @@ TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 $(O)/tests/%.o: override CPPFLAGS += $(TEST_CPPFLAGS)
 # A row of a table leaves out the members that are 0.
 $(O)/tests/%.o: override CFLAGS += -Wno-missing-field-initializers
-# Without optimization a test compiles in a third of the time. Those of queues hold the header's code, a GPU's memory
-# makes the others long, and a sanitizer test_cache_edges.
-$(O)/tests/%.o: override CFLAGS += $(if $(findstring queue,$(@F))$(filter $(O)/tests/gpu/% $(O)/tests/litmus% $(if $(SANITIZE),%/test_cache_edges.o),$@),,-O0 -U_FORTIFY_SOURCE)
+# Without optimization a test compiles in a third of the time. Those of queues hold the header's code, and a GPU's
+# memory makes the others long.
+$(O)/tests/%.o: override CFLAGS += $(if $(findstring queue,$(@F))$(filter $(O)/tests/gpu/% $(O)/tests/litmus%,$@),,-O0 -U_FORTIFY_SOURCE)
 
 $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)

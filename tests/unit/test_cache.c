@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache: what is shared, kept, evicted and invalidated; never stale; never
- * unmapped in use. The random test against a model is test_cache_model.c.
+ * The registration cache: its errors and their texts, its limits, which region an eviction takes, what a
+ * miss pins and verifies, what is left where memory or space is short. Random calls are in tests/model and
+ * test_cache_model.c, and threads in tests/explore.
  */
+#include "base/inside.h"
+#include "cache_table.h"
+#include "common/resources.h"
+#include "common/wrap.h"
+#include "core/handle.h"
 #include "fixture.h"
 
 static bool is_same(const barcopy_region_t *r)
@@ -10,289 +16,80 @@ static bool is_same(const barcopy_region_t *r)
 	return same_memory(r->handle, r->cpu_ptr, r->device_ptr);
 }
 
-/* Gets a region, which must show the memory; true: it was a hit. */
-static bool take(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy_region_t *r)
+/* Gets 8 bytes, which must be those of the memory, and puts them back; true: it was a hit. */
+static bool touch(barcopy_cache_t cache, uint64_t addr)
 {
 	uint64_t hits = cache_stats(cache).hits;
+	barcopy_region_t r;
 
-	OK(barcopy_cache_get(cache, addr, size, r));
-	ck_assert_uint_eq(r->device_ptr, addr);
-	ck_assert_uint_eq(r->size, size);
-	ck_assert(is_same(r));
+	OK(barcopy_cache_get(cache, addr, 8, &r));
+	ck_assert(is_same(&r));
+	OK(barcopy_cache_put(cache, &r));
 	return cache_stats(cache).hits != hits;
 }
 
-static bool touch(barcopy_cache_t cache, uint64_t addr)
+/* Touches chunks in this order: a letter is a chunk, a capital must miss, a small one hit. */
+static void touch_all(barcopy_cache_t cache, CUdeviceptr d, const char *order)
 {
-	barcopy_region_t r;
-	bool hit = take(cache, addr, 8, &r);
-
-	OK(barcopy_cache_put(cache, &r));
-	return hit;
+	for (const char *c = order; *c; c++)
+		ck_assert_msg(touch(cache, d + (uint64_t)((*c | 32) - 'a') * CHUNK) == (*c >= 'a'),
+			      "%s, at %s: hit or miss?", order, c);
 }
 
-#define BY_TAG	  OPTIONS(.validity = BARCOPY_CACHE_CHECK_TAG)
-#define BY_NOTICE OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED)
-
-/* ---- scripts ------------------------------------------------------------- */
-
-/*
- * A script: calls on one cache, and what each must do. Addresses count from the start of the
- * script's memory, which is several chunks side by side. NOW() compares every count: those that it
- * does not name are 0, hits and misses are those of the script's own calls.
- */
-struct step {
-	enum { END, TOUCH, TAKE, GIVE, SAME, SHARED, REFUSED, INVALID, COUNTS } op;
-	int line, mine, other; /* line: of the source; mine, other: in held[] */
-	int answer; /* an errno; for TOUCH and TAKE 1 is a hit */
-	uint64_t at, size; /* TOUCH: a number of chunks, one after the other */
-	barcopy_cache_stats_t now;
-};
-enum { A, B, C, D, E, HELD };
-
-#define STEPS (const struct step[])
-#define STEP(what, ...)                                   \
-	{                                                 \
-		.op = what, .line = __LINE__, __VA_ARGS__ \
-	}
-#define MISSES(from, chunks) STEP(TOUCH, .at = from, .size = chunks)
-#define HITS(from, chunks)   STEP(TOUCH, .at = from, .size = chunks, .answer = 1)
-#define MISS(from)	     MISSES(from, 1)
-#define HIT(from)	     HITS(from, 1)
-#define TAKE(who, hit, from, bytes) \
-	STEP(TAKE, .mine = who, .answer = hit, .at = from, .size = bytes)
-#define GIVE(who)		  STEP(GIVE, .mine = who)
-#define SAME(who)		  STEP(SAME, .mine = who)
-#define SHARE(who, with)	  STEP(SHARED, .mine = who, .other = with)
-#define REFUSED(err, from, bytes) STEP(REFUSED, .answer = err, .at = from, .size = bytes)
-#define INVALIDATE(from, bytes)	  STEP(INVALID, .at = from, .size = bytes)
-#define NOW(...)		  STEP(COUNTS, .now = { __VA_ARGS__ })
-
-#define AT_LINE(condition, what) ck_assert_msg(condition, "line %d: %s", s->line, what)
-
-static void counts_are(const struct step *s, barcopy_cache_stats_t is, uint64_t misses,
-		       uint64_t hits)
+static void has(barcopy_cache_t cache, uint64_t evictions, uint64_t regions, uint64_t chunks)
 {
-	const uint64_t pairs[][2] = {
-		{ is.hits, hits },
-		{ is.misses, misses },
-		{ is.evictions, s->now.evictions },
-		{ is.invalidations, s->now.invalidations },
-		{ is.regions, s->now.regions },
-		{ is.regions_in_use, s->now.regions_in_use },
-		{ is.bytes_pinned, s->now.bytes_pinned },
-		{ is.max_bytes, s->now.max_bytes ? s->now.max_bytes : is.max_bytes },
-	};
+	barcopy_cache_stats_t s = cache_stats(cache);
 
-	for (size_t i = 0; i < COUNT(pairs); i++)
-		ck_assert_msg(pairs[i][0] == pairs[i][1], "line %d: count %zu is %lu, not %lu",
-			      s->line, i, pairs[i][0], pairs[i][1]);
+	ck_assert_uint_eq(s.evictions, evictions);
+	ck_assert_uint_eq(s.regions, regions);
+	ck_assert_uint_eq(s.bytes_pinned, chunks * CHUNK);
 }
 
-/* Plays a script on that many chunks and a cache of its own. */
-static void play(unsigned int chunks, const barcopy_cache_options_t *o, const struct step *s)
+static struct gdri_cache *found(barcopy_cache_t cache)
 {
-	uint64_t hits = 0, misses = 0;
-	barcopy_region_t held[HELD], r;
-	barcopy_cache_t cache;
-	CUdeviceptr d = vmm_new(0, chunks);
+	struct gdri_cache *c = (struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)cache);
 
-	for (cache = new_cache(o); s->op != END; s++) {
-		barcopy_region_t *mine = &held[s->mine], *other = &held[s->other];
-		uint64_t gets = s->op == TOUCH ? s->size : s->op == TAKE || s->op == REFUSED;
-
-		*(s->op != REFUSED && s->answer ? &hits : &misses) += gets;
-		switch (s->op) {
-		case TOUCH:
-			for (uint64_t i = 0; i < s->size; i++)
-				AT_LINE(touch(cache, d + s->at + i * CHUNK) == s->answer,
-					"hit or miss?");
-			break;
-		case TAKE:
-			AT_LINE(take(cache, d + s->at, s->size, mine) == s->answer, "hit or miss?");
-			break;
-		case GIVE:
-			OK(barcopy_cache_put(cache, mine));
-			break;
-		case SAME:
-			AT_LINE(is_same(mine), "other memory");
-			break;
-		case SHARED:
-			AT_LINE(mine->handle.h == other->handle.h, "another handle");
-			AT_LINE((char *)mine->cpu_ptr - (char *)other->cpu_ptr ==
-					(long)(mine->device_ptr - other->device_ptr),
-				"another mapping");
-			break;
-		case REFUSED:
-			AT_LINE(barcopy_cache_get(cache, d + s->at, s->size, &r) == s->answer,
-				barcopy_last_error());
-			break;
-		case INVALID:
-			OK(barcopy_cache_invalidate(cache, s->size == SIZE_MAX ? 0 : d + s->at,
-						    s->size));
-			break;
-		default:
-			counts_are(s, cache_stats(cache), misses, hits);
-		}
-	}
-	OK(barcopy_cache_destroy(cache));
-	FAILS(EINVAL, barcopy_cache_destroy(cache));
-	vmm_delete(d, chunks);
+	ck_assert_ptr_nonnull(c);
+	return c;
 }
 
-/* One line of the source per thought. */
-/* clang-format off */
-static void sharing(void)
+static uint64_t pinned(void)
 {
-	play(4, BY_TAG, STEPS{
-		TAKE(A, 0, 10, 100), TAKE(B, 1, 50, 200), SHARE(B, A),
-		HIT(CHUNK - 8), /* the whole allocation */
-		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = CHUNK),
-		/* overlapping: a new region serves both, the old one stays for its users */
-		TAKE(C, 0, CHUNK - 100, 200), SAME(A),
-		NOW(.regions = 2, .regions_in_use = 2, .bytes_pinned = 3 * CHUNK),
-		GIVE(A), SAME(B), GIVE(B),
-		NOW(.regions = 1, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
-		/* a part of it, however short, shares it */
-		HIT(10), HIT(CHUNK + 10), TAKE(D, 1, 2 * CHUNK - 8, 8), SHARE(D, C), GIVE(C), SAME(D),
-		GIVE(D), NOW(.regions = 1, .bytes_pinned = 2 * CHUNK), { END } });
+	barcopy_stats_t s = stats_of(NULL);
+
+	return s.pins - s.unpins;
 }
 
-/* Second chance: a region that was used since the last sweep passed survives the next sweep. */
-static void evicted_by_count(void)
-{
-	play(8, OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED, .max_regions = 3), STEPS{
-		MISSES(0, 3), HIT(0), MISS(3 * CHUNK), /* the second one goes */
-		NOW(.evictions = 1, .regions = 3, .bytes_pinned = 3 * CHUNK),
-		HIT(0), HITS(2 * CHUNK, 2), MISS(CHUNK), /* all were used again: the oldest goes */
-		NOW(.evictions = 2, .regions = 3, .bytes_pinned = 3 * CHUNK),
-		HIT(0), HIT(3 * CHUNK),
-		/* a region in use stays, however often the sweep passes it */
-		TAKE(A, 1, 0, 8), MISSES(4 * CHUNK, 4), SAME(A), HIT(0), GIVE(A),
-		NOW(.evictions = 6, .regions = 3, .bytes_pinned = 3 * CHUNK), { END } });
-}
+#define BY_NOTICE(...) new_cache(OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED, __VA_ARGS__))
 
-static void limit_by_bytes(void)
-{
-	play(8, OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED, .max_bytes = 3 * CHUNK), STEPS{
-		MISSES(0, 2), NOW(.regions = 2, .bytes_pinned = 2 * CHUNK),
-		MISSES(2 * CHUNK, 2), NOW(.evictions = 1, .regions = 3, .bytes_pinned = 3 * CHUNK),
-		MISSES(4 * CHUNK, 4), NOW(.evictions = 5, .regions = 3, .bytes_pinned = 3 * CHUNK),
-		/* regions in use may exceed the limit until they are put back */
-		TAKE(A, 0, 0, 8), TAKE(B, 0, CHUNK, 8), TAKE(C, 0, 2 * CHUNK, 8),
-		TAKE(D, 0, 3 * CHUNK, 8), TAKE(E, 0, 4 * CHUNK, 8),
-		NOW(.evictions = 8, .regions = 5, .regions_in_use = 5, .bytes_pinned = 5 * CHUNK),
-		GIVE(A), GIVE(B), GIVE(C), GIVE(D), GIVE(E),
-		NOW(.evictions = 10, .regions = 3, .bytes_pinned = 3 * CHUNK), { END } });
-}
-
-/* More memory than BAR (of four chunks): idle regions make room, regions in use do not. */
-static void bar_exhausted(void)
-{
-	play(16, OPTIONS(.max_bytes = UINT64_MAX), STEPS{
-		MISSES(0, 16), MISSES(0, 16), MISSES(0, 16),
-		NOW(.evictions = 44, .regions = 4, .bytes_pinned = 4 * CHUNK),
-		TAKE(A, 0, 0, 8), TAKE(B, 0, CHUNK, 8), TAKE(C, 0, 2 * CHUNK, 8),
-		TAKE(D, 0, 3 * CHUNK, 8), REFUSED(ENOMEM, 5 * CHUNK, 8),
-		SAME(A), SAME(B), SAME(C), SAME(D), GIVE(C), TAKE(E, 0, 5 * CHUNK, 8),
-		/* room for four chunks side by side needs all four gone */
-		GIVE(A), GIVE(B), GIVE(D), GIVE(E), TAKE(A, 0, 8 * CHUNK, 4 * CHUNK), GIVE(A),
-		REFUSED(ENOMEM, 8 * CHUNK, 5 * CHUNK), { END } });
-}
-
-/* Without NVML the limit is a part of the GPU's memory. */
-static void no_nvml(void)
-{
-	play(1, NULL, STEPS{ MISS(0),
-		NOW(.regions = 1, .bytes_pinned = CHUNK, .max_bytes = (uint64_t)8192 / 4 << 20),
-		{ END } });
-}
-
-static void invalidate(void)
-{
-	play(3, BY_NOTICE, STEPS{
-		MISSES(0, 3), INVALIDATE(CHUNK + 777, 1), /* one byte of a region is enough */
-		NOW(.invalidations = 1, .regions = 2, .bytes_pinned = 2 * CHUNK),
-		HIT(CHUNK - 8), HIT(2 * CHUNK),
-		/* in use: good until the last put, never found again */
-		TAKE(A, 1, 0, 8), TAKE(B, 1, 0, 8), INVALIDATE(0, CHUNK),
-		NOW(.invalidations = 2, .regions = 2, .regions_in_use = 1, .bytes_pinned = 2 * CHUNK),
-		SAME(A), MISS(0), GIVE(A), SAME(B), GIVE(B),
-		INVALIDATE(0, SIZE_MAX), NOW(.invalidations = 4), { END } });
-}
-/* Where a region joined with its neighbours would exceed the limit, the range alone is pinned. */
-static void never_joined_beyond_the_limit(void)
-{
-	play(2, OPTIONS(.max_bytes = CHUNK), STEPS{
-		MISS(0), NOW(.regions = 1, .bytes_pinned = CHUNK), TAKE(A, 0, CHUNK - 8, 16), GIVE(A),
-		NOW(.evictions = 1, .regions = 1, .bytes_pinned = 2 * PAGE), { END } });
-}
-
-/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
-static void rounded_beyond_the_limit(void)
-{
-	play(1, OPTIONS(.max_bytes = PAGE + PAGE / 2), STEPS{
-		MISS(8), MISS(8 * PAGE), NOW(.evictions = 1, .regions = 1, .bytes_pinned = PAGE),
-		HIT(8 * PAGE), { END } });
-}
-
-/* Within its limit again, a cache serves parts of its regions. */
-static void within_the_limit_again(void)
-{
-	play(4, OPTIONS(.max_bytes = 2 * CHUNK), STEPS{
-		TAKE(A, 0, 0, CHUNK), TAKE(B, 0, CHUNK, CHUNK), TAKE(C, 0, 2 * CHUNK, CHUNK),
-		INVALIDATE(CHUNK, 2 * CHUNK), GIVE(B), GIVE(C), TAKE(D, 0, 3 * CHUNK, CHUNK),
-		HIT(PAGE), GIVE(D), GIVE(A), { END } });
-}
-
-static void empty_range(void)
-{
-	for (int i = 0; i < 2; i++)
-		play(8, i ? BY_NOTICE : BY_TAG, STEPS{
-			TAKE(A, 0, 0, 4 * CHUNK), TAKE(B, 0, 2 * CHUNK, 6 * CHUNK), GIVE(A), GIVE(B),
-			REFUSED(EINVAL, 0, 0), REFUSED(EINVAL, 5, 0), INVALIDATE(5, 0), HIT(0), { END } });
-}
-/* clang-format on */
-
-/* ---- refusals ------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void put(void)
 {
-	barcopy_cache_t cache, other;
-	barcopy_region_t r, copy;
+	barcopy_cache_t cache = BY_NOTICE(), other = BY_NOTICE();
 	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_region_t r, copy;
 
-	cache = new_cache(BY_NOTICE);
-	other = new_cache(BY_NOTICE);
 	OK(barcopy_cache_get(cache, d, 1, &r));
 	copy = r;
 	FAILS(EINVAL, barcopy_cache_put(other, &r));
 	OK(barcopy_cache_put(cache, &r));
-	FAILS(EINVAL, barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_put(cache, &copy));
 	ck_assert_uint_eq(copy.size, 1); /* a call that fails changes nothing */
 	FAILS(EINVAL, barcopy_cache_put(cache, NULL));
-	OK(barcopy_cache_get(cache, d, 1, &r));
-	FAILS(EBUSY, barcopy_cache_destroy(cache));
-	ck_assert(is_same(&r));
-	OK(barcopy_cache_put(cache, &r));
 	OK(barcopy_cache_destroy(cache));
-	FAILS(EINVAL, barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, &r));
 	/* gdr_close() does not wait for a region that is never put back, invalidated or not */
 	OK(barcopy_cache_get(other, d, 1, &r));
 	OK(barcopy_cache_invalidate(other, d, 1));
 	OK(barcopy_cache_get(other, d, 1, &r));
-	OK(gdr_close(g));
+	end_now();
 	copy = r;
 	FAILS(EINVAL, barcopy_cache_put(other, &r));
 	/* it was put: a second call would take the user of another thread */
 	ck_assert_uint_eq(r.entry, 0);
 	FAILS(EINVAL, barcopy_cache_put(other, &copy));
 	ck_assert_uint_eq(copy.size, 1);
-	FAILS(EINVAL, barcopy_cache_get(other, d, 1, &r));
-	FAILS(EINVAL, gdr_copy_to_mapping(copy.handle, copy.cpu_ptr, "x", 1));
-	g = NULL;
 }
 
 static void errors(void)
@@ -351,59 +148,212 @@ static void errors(void)
 	ck_assert(!touch(cache, d));
 }
 
-/* ---- memory that comes and goes ------------------------------------------ */
-
-static void reallocated(void)
+/* The users of a region share its handle, so only the cache has copy options. */
+static void options_are_the_caches(void)
 {
-	barcopy_cache_t tag, notified;
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 4096 };
 	barcopy_region_t r;
-	CUdeviceptr d = vmm_new(0, 1);
 
-	tag = new_cache(BY_TAG);
-	notified = new_cache(BY_NOTICE);
-	for (int i = 0; i < 100; i++) {
-		touch(tag, d);
-		touch(tag, d + 100);
-		touch(notified, d);
-		OK(barcopy_cache_get(tag, d, 8, &r)); /* held while its memory is freed */
-		OK(barcopy_cache_invalidate(notified, d, CHUNK));
-		vmm_replace(d, 0);
-		if (i % 2) {
-			touch(tag, d);
-			ck_assert(!is_same(&r));
-		}
-		OK(barcopy_cache_put(tag, &r));
-	}
-	ck_assert_uint_eq(cache_stats(tag).invalidations, 100);
-	ck_assert_uint_eq(cache_stats(tag).regions, 1);
-	/* freed and not allocated again */
-	vmm_delete(d, 1);
-	FAILS(EINVAL, barcopy_cache_get(tag, d, 8, &r));
-	ck_assert_uint_eq(cache_stats(tag).regions, 0);
+	OK(barcopy_cache_get(BY_NOTICE(), vmm_new(0, 1), CHUNK, &r));
+	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, &o));
+	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
 }
 
-/* Small allocations of one GPU page share a region, a later one too. */
-static void one_page(void)
+/* Without memory for a handle each call fails as such, and keeps no pin; later calls succeed. */
+static void no_memory_for_a_handle(void)
 {
-	barcopy_cache_t cache = new_cache(BY_TAG);
-	CUdeviceptr a, b, c;
+	CUdeviceptr d = vmm_new(0, 1), small = standin_alloc(4096), other = vmm_new(0, 1);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	gdr_mh_t h[GDRI_SLOTS_PER_CHUNK], more;
+	barcopy_mem_t mem;
+	barcopy_region_t r;
+	void *cpu;
 
-	a = standin_alloc(256);
-	b = standin_alloc(256);
-	touch(cache, a);
-	ck_assert(touch(cache, b));
-	c = standin_alloc(256);
-	ck_assert(touch(cache, c));
+	for (size_t i = 0; i < COUNT(h); i++)
+		OK(barcopy_map_range(g, d + i, 1, 0, &cpu, &h[i]));
+	for (int i = 0; i < 8; i++) {
+		uint64_t pins = pinned();
+		int rc;
+
+		if (i == 4) /* by the entry that has failed */
+			get_and_put(cache, other);
+		wrap_reset();
+		if (i < 4)
+			wrap_fail("aligned_alloc", 1, ENOMEM);
+		rc = i % 4 == 0	  ? barcopy_map_range(g, small, 8, 0, &cpu, &more)
+		     : i % 4 == 1 ? gdr_pin_buffer_v2(g, d, CHUNK, 0, &more)
+		     : i % 4 == 2 ? barcopy_mem_alloc(g, 0, 4096, 0, &mem)
+				  : barcopy_cache_get(cache, small, 8, &r);
+		wrap_reset();
+		FAILS(i < 4 ? ENOMEM : 0, rc);
+		if (i < 4) {
+			SAYS("no memory for a handle");
+			ck_assert_uint_eq(pinned(), pins);
+			ck_assert_uint_eq(cache_stats(cache).regions, 0);
+		}
+	}
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert(touch(cache, other) && touch(cache, small));
+}
+
+/* Nor for a cache, its table, or for what a region learns: then the region is not shared. */
+static void no_memory_for_a_cache(void)
+{
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	for (int i = 0; i < 2; i++) {
+		wrap_reset();
+		wrap_fail(i ? "calloc" : "aligned_alloc", 1, ENOMEM);
+		FAILS_WITH(ENOMEM, i ? "a table of pages" : "no memory for a cache",
+			   barcopy_cache_create(g, NULL, &cache));
+	}
+	wrap_reset();
+	wrap_fail("aligned_alloc", 1, ENOMEM);
+	FAILS_WITH(ENOMEM, "no memory for a cache",
+		   barcopy_map_range(g, a, 256, 0, &r.cpu_ptr, &r.handle));
+	wrap_reset();
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	get_and_put(cache, a);
+	for (int i = 0; i < 3; i++) /* by the middle, the first and the last byte */
+		wrap_fail("malloc", 1, ENOMEM);
+	OK(barcopy_cache_get(cache, b, 256, &r));
+	ck_assert_str_eq(wrap_failed(), "malloc");
+	wrap_reset();
+	ck_assert(same_memory(r.handle, r.cpu_ptr, b));
+	ck_assert_uint_eq(cache_stats(cache).misses, 2);
+}
+
+/* ---- limits and evictions --------------------------------------------------------------------- */
+
+/* The default limit is three quarters of the free BAR. A cache in a used slot starts from zero. */
+static void default_limit(void)
+{
+	CUdeviceptr d = vmm_new(0, 5);
+	barcopy_cache_stats_t s;
+	barcopy_cache_t cache;
+	gdr_mh_t h;
+	void *va;
+
+	OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
+	OK(gdr_map(g, h, &va, 4 * CHUNK));
+	for (int i = 0; i < 2; i++) {
+		OK(barcopy_cache_create(g, NULL, &cache));
+		s = cache_stats(cache);
+		ck_assert(!s.hits && !s.misses && !s.invalidations && s.max_bytes == UINT64_MAX);
+		touch_all(cache, d, "Ee");
+		OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, 1));
+		/* 8 of 32 MiB are taken by a pin. */
+		ck_assert_uint_eq(cache_stats(cache).max_bytes, 24 / 4 * 3 << 20);
+		OK(barcopy_cache_destroy(cache));
+	}
+}
+
+/* Without NVML it is a part of the GPU's memory. */
+static void no_nvml(void)
+{
+	barcopy_cache_t cache = BY_NOTICE();
+
+	touch_all(cache, vmm_new(0, 1), "A");
+	ck_assert_uint_eq(cache_stats(cache).max_bytes, (uint64_t)8192 / 4 << 20);
+}
+
+/* Half of the mappings that a process may have. */
+static void default_regions(void)
+{
+	char dir[UNIT_DIR], path[UNIT_DIR + 8];
+	FILE *f;
+
+	unit_temp_dir(dir);
+	snprintf(path, sizeof(path), "%s/count", dir);
+	f = fopen(path, "w");
+	ck_assert(f && fputs("1000\n", f) >= 0 && !fclose(f));
+	wrap_reset();
+	wrap_instead("/proc/sys/vm/max_map_count", path);
+	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions,
+			  500);
+	ck_assert(!unlink(path)); /* as without /proc: 65530, the kernel's default */
+	ck_assert_uint_eq(found(cache_with(g, BARCOPY_CACHE_NOTIFIED, 0))->options.max_regions,
+			  32765);
+	wrap_reset();
+	unit_remove_dir(dir);
+}
+
+/* Second chance: a region that was used since the last sweep passed survives the next sweep. */
+static void evicted_by_count(void)
+{
+	barcopy_cache_t cache = BY_NOTICE(.max_regions = 3);
+	CUdeviceptr d = vmm_new(0, 8);
+	barcopy_region_t r;
+
+	touch_all(cache, d, "ABCaD"); /* the second one goes */
+	has(cache, 1, 3, 3);
+	touch_all(cache, d, "acdB"); /* all were used again: the oldest goes */
+	has(cache, 2, 3, 3);
+	touch_all(cache, d, "ad");
+	/* a region in use stays, however often the sweep passes it */
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	touch_all(cache, d, "EFGHa");
+	ck_assert(is_same(&r));
+	OK(barcopy_cache_put(cache, &r));
+	has(cache, 6, 3, 3);
+}
+
+/* Regions in use may exceed the limit until they are put back. */
+static void limit_by_bytes(void)
+{
+	barcopy_cache_t cache = BY_NOTICE(.max_bytes = 3 * CHUNK);
+	CUdeviceptr d = vmm_new(0, 8);
+	barcopy_region_t r[5];
+
+	touch_all(cache, d, "ABCD");
+	has(cache, 1, 3, 3);
+	touch_all(cache, d, "EFGH");
+	has(cache, 5, 3, 3);
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_get(cache, d + i * CHUNK, 8, &r[i]));
+	has(cache, 8, 5, 5);
+	ck_assert_uint_eq(cache_stats(cache).regions_in_use, 5);
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_put(cache, &r[i]));
+	has(cache, 10, 3, 3);
+	touch_all(cache, d, "cde");
+}
+
+/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
+static void rounded_beyond_the_limit(void)
+{
+	barcopy_cache_t cache = BY_NOTICE(.max_bytes = PAGE + PAGE / 2);
+	CUdeviceptr d = vmm_new(0, 1);
+
+	ck_assert(!touch(cache, d + 8) && !touch(cache, d + 8 * PAGE));
+	ck_assert(touch(cache, d + 8 * PAGE));
+	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
 	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
-	/* c is freed and allocated again at its address: a and b still verify the page */
-	CU(cuda.cuMemFree_v2(c));
-	c = standin_alloc(256);
-	touch(cache, c);
-	/* when all three are freed, nothing verifies the page any more */
-	CU(cuda.cuMemFree_v2(a));
-	CU(cuda.cuMemFree_v2(b));
-	CU(cuda.cuMemFree_v2(c));
-	touch(cache, standin_alloc(256));
+}
+
+/* Idle regions make space for a pin of the same context; regions in use do not. */
+static void space_for_plain_pins(void)
+{
+	barcopy_region_t used;
+	CUdeviceptr d = vmm_new(0, 16);
+	gdr_mh_t h;
+	void *va;
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
+
+	OK(barcopy_cache_get(cache, d, 8, &used));
+	for (unsigned int k = 1; k < 10; k++)
+		get_and_put(cache, d + k * CHUNK);
+	/* A range that an empty BAR could not hold evicts nothing. */
+	FAILS(ENOMEM, barcopy_map_range(g, d, 16 * CHUNK, 0, &va, &h));
+	FAILS(ENOMEM, barcopy_cache_get(cache, d, 16 * CHUNK, &(barcopy_region_t){ 0 }));
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+	OK(gdr_pin_buffer_v2(g, d + 10 * CHUNK, 6 * CHUNK, 0, &h));
+	OK(gdr_map(g, h, &va, 6 * CHUNK));
+	ck_assert(same_memory(h, va, d + 10 * CHUNK));
+	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
+	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
 }
 
 /* GPU 1's BAR is full: that evicts nothing of GPU 0. */
@@ -422,7 +372,536 @@ static void several_gpus(void)
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 }
 
-/* ---- threads ------------------------------------------------------------- */
+/* Host memory takes no BAR: it evicts nothing, and lack of BAR does not evict it. */
+static void host_memory(void)
+{
+	CUdeviceptr d = vmm_new(0, 8);
+	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
+	barcopy_region_t r;
+
+	get_and_put(cache, d);
+	get_and_put(cache, d + CHUNK);
+	get_and_put(cache, host);
+	for (int i = 0; i < 3; i++) /* a sweep ends before the last one */
+		get_and_put(cache, (uintptr_t)standin_host_alloc(PAGE, 0));
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+	ck_assert(touch(cache, d) && touch(cache, d + CHUNK) && touch(cache, host));
+	/* But the limit of regions does, also while regions in use exceed the other one. */
+	found(cache)->options.max_regions = 1;
+	OK(barcopy_cache_get(cache, d + 2 * CHUNK, 3 * CHUNK, &r));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	OK(barcopy_cache_put(cache, &r));
+	OK(barcopy_cache_destroy(cache));
+	/* A BAR of four chunks. */
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	get_and_put(cache, host);
+	for (unsigned int i = 0; i < 8; i++)
+		get_and_put(cache, d + i * CHUNK);
+	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
+	ck_assert(touch(cache, host));
+}
+
+/* While one GPU is beyond its limit, a miss on another tries 32 regions for one to evict. */
+static void tries_when_over(void)
+{
+	enum { USED = 34 };
+	barcopy_cache_t cache = new_cache(OPTIONS(.max_bytes = (USED - 1) * PAGE));
+	CUdeviceptr d[2] = { standin_chunks(0, 0, 1, 2 * CHUNK, 0),
+			     standin_chunks(0, 1, 1, 2 * CHUNK, 0) };
+	barcopy_region_t r[USED], idle;
+
+	for (unsigned int i = 0; i < USED; i++)
+		OK(barcopy_cache_get(cache, d[0] + i * PAGE, PAGE, &r[i]));
+	OK(barcopy_cache_get(cache, d[1], (USED - 1) * PAGE, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	for (unsigned int i = 0; i < 2; i++) {
+		OK(barcopy_cache_get(cache, d[1] + (USED + i) * PAGE, PAGE, &idle));
+		ck_assert_uint_eq(cache_stats(cache).evictions, i);
+	}
+}
+
+/* A range shares a pin of 2 MiB, and one of twice its own pages; of a longer one it has its own. */
+static void shared_ranges(void)
+{
+	static const struct {
+		size_t first, second; /* in pages; each within the one before */
+		bool shared;
+	} rows[] = {
+		{ CHUNK / PAGE, 1, true },	 { CHUNK / PAGE + 1, 1, false },
+		{ 3 * CHUNK / PAGE, CHUNK / PAGE * 3 / 2, true },
+		{ 3 * CHUNK / PAGE, CHUNK / PAGE * 3 / 2 - 1, false },
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		CUdeviceptr d = standin_alloc(8 * CHUNK);
+		gdr_mh_t h[2];
+		uint64_t pins;
+		void *cpu;
+
+		OK(barcopy_map_range(g, d, rows[i].first * PAGE, 0, &cpu, &h[0]));
+		pins = pinned();
+		OK(barcopy_map_range(g, d + PAGE * (rows[i].second > 1), rows[i].second * PAGE, 0,
+				     &cpu, &h[1]));
+		ck_assert_msg((pinned() == pins) == rows[i].shared, "row %zu", i);
+		OK(barcopy_unmap_range(g, h[0]));
+		OK(barcopy_unmap_range(g, h[1]));
+		ck_assert_uint_eq(pinned(), 0);
+	}
+}
+
+/* An allocation evicts from the caches of its own context only. */
+static void another_contexts_caches(void)
+{
+	size_t size = (size_t)96 << 20;
+	barcopy_region_t r;
+	barcopy_mem_t mem;
+	gdr_t other = open_any();
+	barcopy_cache_t theirs = cache_with(other, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	uint64_t addr = standin_alloc(size);
+
+	/* All but a page: the stand-in's dma-buf of a whole allocation does not hold the memory. */
+	OK(barcopy_cache_get(theirs, addr + PAGE, size - PAGE, &r));
+	OK(barcopy_cache_put(theirs, &r));
+	CU(cuda.cuMemFree_v2(addr));
+	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 80 << 20, 0, &mem));
+	ck_assert_uint_eq(cache_stats(theirs).regions, 1);
+	OK(barcopy_mem_alloc(other, 0, 80 << 20, 0, &mem));
+	ck_assert_uint_eq(cache_stats(theirs).regions, 0);
+}
+
+/* Memory that the GPU does not have: nothing that is idle and exists makes space for it. */
+static void no_memory_left(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 4), freed = vmm_new(0, 1);
+	barcopy_mem_t mem;
+
+	for (unsigned int i = 0; i < 4; i++)
+		get_and_put(cache, d + i * CHUNK);
+	get_and_put(cache, freed);
+	vmm_delete(freed, 1);
+	for (int i = 0; i < 2; i++)
+		FAILS(ENOMEM,
+		      barcopy_mem_alloc(g, 0, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
+	ck_assert_uint_eq(cache_stats(cache).regions, 4);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+}
+
+/* ---- what a miss pins --------------------------------------------------------------------------- */
+
+/* What a miss pins where others are pinned, by pages, of one allocation of 128. */
+static void joined(void)
+{
+	static const struct {
+		unsigned int first, pages, pinned; /* pinned: by this region */
+	} steps[] = {
+		{ 10, 4, 4 }, /* alone */
+		{ 13, 3, 3 }, /* shares a border page */
+		{ 15, 4, 4 }, /* so does this one */
+		{ 14, 1, 0 }, /* in the second one */
+		{ 17, 4, 10 }, /* shares two with the third: both (6), and the 4 replaced beyond */
+		{ 40, 2, 2 },
+		{ 38, 6, 8 }, /* around: one more at each side, for the 2 replaced */
+		{ 8, 22, 37 }, /* over three, up to the third's end: 22, 8 below, 7 up to the next */
+		{ 60, 1, 1 },
+		{ 60, 4, 5 }, /* has all of the one at its start: 1 beyond it */
+		{ 73, 1, 1 },
+		{ 70, 4, 5 }, /* and at its end */
+		{ 90, 2, 2 },
+		{ 92, 2, 2 },
+		{ 91, 2, 2 }, /* shares a page with each */
+		{ 89, 2, 5 }, /* has the last page of its own of the first: over it, and 2 below */
+		{ 110, 2, 2 },
+		{ 107, 1, 1 },
+		{ 109, 3, 5 }, /* over the first, and 2 below: all of the second */
+		{ 114, 2, 2 },
+		{ 118, 1, 1 },
+		{ 114, 3, 5 }, /* and above */
+	};
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
+	CUdeviceptr d = standin_alloc(4 * CHUNK);
+	barcopy_region_t r[COUNT(steps)];
+	uint64_t pages = 0;
+
+	for (size_t i = 0; i < COUNT(steps); i++) {
+		OK(barcopy_cache_get(cache, d + steps[i].first * PAGE, steps[i].pages * PAGE, &r[i]));
+		ck_assert_msg(cache_stats(cache).bytes_pinned / PAGE == pages + steps[i].pinned,
+			      "step %zu: %lu pages", i,
+			      cache_stats(cache).bytes_pinned / PAGE - pages);
+		pages = cache_stats(cache).bytes_pinned / PAGE;
+		cache_table_check();
+	}
+	for (size_t i = 0; i < COUNT(steps); i++)
+		OK(barcopy_cache_put(cache, &r[i]));
+}
+
+/* A region in use whose memory was freed is not joined: it ends, and is counted. */
+static void stale_is_not_joined(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	CUdeviceptr d = vmm_new(0, 3);
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, d, 2 * CHUNK, &r));
+	vmm_replace(d + CHUNK, 0);
+	OK(barcopy_cache_get(cache, d + 2 * CHUNK - 8, 16, &r));
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 4 * CHUNK);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+}
+
+/* Half of the limit is the most that a join reaches to; a longer one is not made. */
+static void not_joined(void)
+{
+	/* From page 2 on: 6 pages and 4 beyond; 7 and 3, as 11 are more than half of 20; 11, or 9. */
+	static const unsigned int pages[] = { 4, 5, 9 }, pinned[] = { 10, 10, 9 };
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 20 * PAGE);
+	CUdeviceptr d = standin_alloc(4 * CHUNK);
+	barcopy_region_t r;
+
+	for (unsigned int i = 0; i < COUNT(pages); i++) {
+		OK(barcopy_cache_trim(cache, 0));
+		OK(barcopy_cache_get(cache, d, 4 * PAGE, &r));
+		OK(barcopy_cache_put(cache, &r));
+		OK(barcopy_cache_get(cache, d + 2 * PAGE, pages[i] * PAGE, &r));
+		OK(barcopy_cache_put(cache, &r));
+		ck_assert_uint_eq(cache_stats(cache).bytes_pinned, pinned[i] * PAGE);
+		ck_assert_uint_eq(cache_stats(cache).regions, 1);
+		cache_table_check();
+	}
+}
+
+/* Ranges that the cache has space for do not end each other for ever. */
+static void settled(void)
+{
+	static const unsigned int sets[][5][2] = { /* half of the limit; first page, pages */
+						   { { 33 }, { 44, 29 }, { 66, 11 } },
+						   { { 41 },
+						     { 67, 3 },
+						     { 52, 12 },
+						     { 31, 5 },
+						     { 30, 22 } } };
+	CUdeviceptr d = standin_alloc(4 * CHUNK);
+
+	for (size_t i = 0; i < COUNT(sets); i++) {
+		barcopy_cache_t cache =
+			cache_with(g, BARCOPY_CACHE_NOTIFIED, 2ull * sets[i][0][0] * PAGE);
+		uint64_t misses = 0;
+		barcopy_region_t r;
+
+		for (int round = 0; round < 4; round++) {
+			misses = cache_stats(cache).misses;
+			for (int k = 1; k < 5 && sets[i][k][1]; k++) {
+				OK(barcopy_cache_get(cache, d + sets[i][k][0] * PAGE,
+						     sets[i][k][1] * PAGE, &r));
+				OK(barcopy_cache_put(cache, &r));
+				cache_table_check();
+			}
+		}
+		ck_assert_msg(cache_stats(cache).misses == misses, "set %zu: still misses", i);
+		OK(barcopy_cache_destroy(cache));
+	}
+}
+
+/* A pin that fails is tried again only where it was of more than the range. */
+static void tried_again(void)
+{
+	static const char call[] = "cuMemGetHandleForAddressRange";
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr d = standin_alloc(CHUNK);
+	barcopy_region_t r;
+
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:*=801");
+	for (unsigned int i = 0; i < 2; i++) {
+		unsigned long before = cuda_hooks.calls(call);
+
+		FAILS(ENOTSUP, barcopy_cache_get(cache, d, i ? 8 : CHUNK, &r));
+		ck_assert_uint_eq(cuda_hooks.calls(call) - before, i + 1);
+	}
+	cuda_hooks.set_fail(NULL);
+}
+
+/*
+ * CUDA describes the allocation of a miss or a pin once, before the pin; after it one attribute,
+ * the buffer ID, shows that the memory is still the same.
+ */
+static void one_question(void)
+{
+	static const char *const names[] = { "cuPointerGetAttributes", "cuMemGetAddressRange_v2",
+					     "cuPointerGetAttribute", "cuPointerSetAttribute" };
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	unsigned long before[COUNT(names)];
+	gdr_mh_t h;
+
+	get_and_put(cache, standin_alloc(4 * CHUNK));
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr d = standin_alloc(4 * CHUNK);
+
+		for (size_t k = 0; k < COUNT(names); k++)
+			before[k] = cuda_hooks.calls(names[k]);
+		if (i)
+			OK(gdr_pin_buffer_v2(g, d, 4 * CHUNK, 0, &h));
+		else
+			get_and_put(cache, d);
+		/* A miss sweeps too, one region here. */
+		for (size_t k = 0; k < COUNT(names); k++)
+			ck_assert_msg(cuda_hooks.calls(names[k]) - before[k] ==
+					      1ul + (!i && k == 2),
+				      "%s: %lu", names[k], cuda_hooks.calls(names[k]) - before[k]);
+		ck_assert_int_eq(standin_sync_memops(d), 1);
+	}
+}
+
+/* ---- entries, pages and parts ------------------------------------------------------------------- */
+
+/* An entry refuses a user more than its counter can hold. */
+static void most_users(void)
+{
+	struct gdri_cache *cache;
+	struct gdri_entry *e;
+	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_cache_t c = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+
+	get_and_put(c, d);
+	cache = found(c);
+	e = gdri_cache_hit(cache, d, 8);
+	ck_assert_ptr_nonnull(e);
+	atomic_fetch_add(&e->state, GDRI_CACHE_FULL - 2);
+	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
+	ck_assert_ptr_null(gdri_cache_hit(cache, d, 8));
+	OK(gdri_cache_unuse(cache, e));
+	ck_assert_ptr_eq(gdri_cache_hit(cache, d, 8), e);
+	atomic_fetch_sub(&e->state, GDRI_CACHE_FULL - 1);
+	OK(gdri_cache_unuse(cache, e));
+	OK(barcopy_cache_destroy(c));
+}
+
+/* Without memory for the second of two nodes, an item is erased from the first. */
+static void half_entered(void)
+{
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS;
+	uint64_t start = 7 * node - 2 * GPU_PAGE_SIZE, end = 7 * node + GPU_PAGE_SIZE;
+	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	struct gdri_pages pages = { root };
+	uint64_t item[2], from = start, stop;
+
+	/* The first node exists. */
+	OK(gdri_pages_enter(&pages, start - GPU_PAGE_SIZE, start, &item[0]));
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	FAILS(-ENOMEM, gdri_pages_enter(&pages, start, end, &item[1]));
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	wrap_reset();
+	gdri_pages_erase(&pages, start, end, &item[1]);
+	for (uint64_t at = start; at < end; at += GPU_PAGE_SIZE)
+		ck_assert_ptr_null(gdri_pages_find(&pages, at));
+	ck_assert_ptr_null(gdri_pages_next(&pages, &from, UINT64_MAX, &stop));
+	ck_assert_ptr_eq(gdri_pages_find(&pages, start - 1), &item[0]);
+	OK(gdri_pages_enter(&pages, start, end, &item[1]));
+	ck_assert_ptr_eq(gdri_pages_find(&pages, start), &item[1]);
+	ck_assert_ptr_eq(gdri_pages_find(&pages, end - 1), &item[1]);
+	ck_assert_ptr_null(gdri_pages_find(&pages, end));
+}
+
+/* An item that fills a node keeps the pages that no later one takes. */
+static void node_is_split(void)
+{
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS, start = 7 * node;
+	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	struct gdri_pages pages = { root };
+	int item[2];
+
+	OK(gdri_pages_enter(&pages, start, start + node, &item[0]));
+	OK(gdri_pages_enter(&pages, start + PAGE, start + 2 * PAGE, &item[1]));
+	for (uint64_t at = start; at < start + node; at += PAGE)
+		ck_assert_ptr_eq(gdri_pages_find(&pages, at), &item[at == start + PAGE]);
+	ck_assert_ptr_null(gdri_pages_find(&pages, start - 1));
+	ck_assert_ptr_null(gdri_pages_find(&pages, start + node));
+}
+
+/* What a region has noted and learnt of its allocations is freed with it. */
+static void parts_are_freed(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	size_t used = 0;
+
+	for (int i = 0; i < 20; i++) {
+		get_and_put(cache, a);
+		get_and_put(cache, b);
+		OK(barcopy_cache_trim(cache, 0));
+		if (i == 9)
+			used = resources_heap();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
+/* A sweep verifies 16 parts a miss, and goes on there: a later part that was freed is found. */
+static void many_parts_are_swept(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	CUdeviceptr d = vmm_new(0, 20), next;
+	barcopy_region_t r;
+
+	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
+	OK(barcopy_cache_put(cache, &r));
+	vmm_replace(d + 19 * CHUNK, 0);
+	get_and_put(cache, vmm_new(0, 1));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 0);
+	get_and_put(cache, vmm_new(0, 1));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	/* Where the region has ended, it goes on at the first part of the next one. */
+	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
+	OK(barcopy_cache_put(cache, &r));
+	next = vmm_new(0, 1);
+	get_and_put(cache, next);
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	vmm_replace(next, 0);
+	get_and_put(cache, vmm_new(0, 1));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+}
+
+/* A miss sweeps four regions, a trim all of them. */
+static void swept_are_counted(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
+
+	for (unsigned int i = 0; i < 10; i++)
+		get_and_put(cache, d + i * CHUNK);
+	vmm_delete(d, 10);
+	get_and_put(cache, next);
+	ck_assert_uint_eq(cache_stats(cache).regions, 10 - 4 + 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 4);
+	OK(barcopy_cache_trim(cache, UINT64_MAX));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 10);
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+}
+
+/*
+ * Each miss verifies a few regions and remembers the next one. Where that one has ended and its
+ * slot belongs to another cache, the next miss must not take it for a region of this cache.
+ */
+static void next_to_verify_has_ended(void)
+{
+	CUdeviceptr d, other_memory;
+	barcopy_cache_t cache, other;
+
+	d = vmm_new(0, 8);
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	other = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	for (unsigned int i = 0; i < 6; i++) /* the sixth miss has verified four */
+		get_and_put(cache, d + i * CHUNK);
+	OK(barcopy_cache_invalidate(cache, d + 4 * CHUNK, CHUNK));
+	other_memory = vmm_new(0, 1);
+	get_and_put(other, other_memory);
+	vmm_delete(other_memory, 1);
+	get_and_put(cache, d + 6 * CHUNK);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions, 6);
+	ck_assert_uint_eq(cache_stats(other).regions, 1);
+}
+
+/* ---- at the same time ---------------------------------------------------------------------------- */
+
+/*
+ * An invalidation on another thread may have passed the pages of a miss already: the region then
+ * serves the caller of the miss alone and counts as invalidated.
+ */
+static void pinned_during_an_invalidation(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_region_t r;
+
+	atomic_fetch_add(&found(cache)->invalidating, 1);
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	cache_table_check(); /* no page has it */
+	OK(barcopy_cache_put(cache, &r));
+	cache_table_check();
+	atomic_fetch_sub(&found(cache)->invalidating, 1);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+	ck_assert(!touch(cache, d) && touch(cache, d));
+	/* A doomed region that is found stale before it is released counts once. */
+	vmm_delete(d, 1);
+	pthread_mutex_lock(&found(cache)->lock);
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	pthread_mutex_unlock(&found(cache)->lock);
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &(barcopy_region_t){ 0 }));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+}
+
+/* What is invalidated inside a call of the library, by a hook, is unpinned at the end of that. */
+static void invalidated_inside_a_call(void)
+{
+	barcopy_cache_t cache = BY_NOTICE();
+	CUdeviceptr d = vmm_new(0, 1);
+
+	get_and_put(cache, d);
+	gdri_inside_enter();
+	OK(barcopy_cache_invalidate(cache, d, 1));
+	ck_assert_uint_eq(pinned(), 1);
+	gdri_inside_leave();
+	ck_assert_uint_eq(pinned(), 0);
+}
+
+static barcopy_cache_t at_work;
+static uint64_t next_to_it;
+
+static void invalidate_neighbour(void)
+{
+	OK(barcopy_cache_invalidate(at_work, next_to_it, PAGE));
+}
+
+/* An invalidation of the page before or behind what is being pinned leaves that alone. */
+static void pinned_next_to_its_neighbour(void)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+
+	at_work = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	next_to_it = unit_row ? d + CHUNK : d - PAGE;
+	wrap_reset();
+	wrap_before("mmap", invalidate_neighbour);
+	get_and_put(at_work, d);
+	ck_assert(touch(at_work, d));
+	ck_assert_uint_eq(cache_stats(at_work).invalidations, 0);
+}
+
+static atomic_uint environment_reads;
+
+/* Replaces the C library's function, the only one by which the library reads its environment. */
+char *secure_getenv(const char *name)
+{
+	atomic_fetch_add(&environment_reads, 1);
+	return getenv(name);
+}
+
+/* Another thread may call setenv(), so only the first open reads the environment. */
+static void environment_is_read_by_the_open(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o),
+				     .engine_read_min = BARCOPY_COPY_ENGINE_AUTO };
+	barcopy_mem_t mem;
+	CUdeviceptr d = vmm_new(0, 2);
+	gdr_mh_t h[2];
+	void *va;
+	unsigned int before = atomic_load(&environment_reads);
+
+	ck_assert_uint_gt(before, 0);
+	OK(gdr_pin_buffer_v2(g, d, CHUNK, 0, &h[0]));
+	OK(gdr_map(g, h[0], &va, CHUNK));
+	OK(barcopy_set_copy_options(h[0], &o));
+	ck_assert(same_memory(h[0], va, d));
+	OK(barcopy_map_range(g, d + 100, CHUNK, 0, &va, &h[1]));
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
+	ck_assert(!touch(cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0), d));
+	(void)stats_of(NULL);
+	ck_assert_uint_eq(atomic_load(&environment_reads), before);
+}
 
 struct thread {
 	barcopy_cache_t cache;
@@ -430,7 +909,7 @@ struct thread {
 	uintptr_t number, bad;
 };
 
-/* Hits, misses, evictions and invalidations of the same regions, on all threads. */
+/* Hits, misses, evictions and invalidations of the same regions, and ranges, on all threads. */
 static void *hammer(void *arg)
 {
 	struct thread *t = arg;
@@ -440,11 +919,14 @@ static void *hammer(void *arg)
 	for (int i = 0; i < (unit_quick() ? 300 : 20000); i++) {
 		uint64_t addr, value = t->number << 32 | (unsigned int)i, seen = 0;
 		barcopy_region_t r;
+		gdr_mh_t h;
+		void *cpu;
 
 		x = x * 1103515245 + 12345;
 		addr = t->at + (x >> 8) % 8 * CHUNK + (x >> 16) % 1024 * 64 + t->number * 8;
 		if (!(x >> 12 & 31)) {
-			t->bad += barcopy_cache_invalidate(t->cache, addr, 1) != 0;
+			t->bad += barcopy_cache_invalidate(t->cache, addr, 1) ||
+				  barcopy_map_range(g, addr, 8, 0, &cpu, &h) || barcopy_unmap_range(g, h);
 			continue;
 		}
 		if (barcopy_cache_get(t->cache, addr, 8, &r)) {
@@ -483,23 +965,46 @@ static void threads(void)
 	}
 }
 
+#define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
+
 static const struct unit_test tests[] = {
-	{ "sharing", sharing, NULL },
-	{ "put", put, NULL },
-	{ "errors", errors, NULL },
-	{ "evicted by count", evicted_by_count, NULL },
-	{ "limit by bytes", limit_by_bytes, NULL },
-	{ "BAR exhausted", bar_exhausted, "GDRSIM_BAR1_MIB=8" },
+	{ "put", put },
+	{ "errors", errors },
+	{ "copy options are the cache's", options_are_the_caches },
+	{ "no memory for a handle", no_memory_for_a_handle, "" },
+	{ "no memory for a cache", no_memory_for_a_cache, "" },
+	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "no NVML", no_nvml, "GDRSIM_FAIL=nvmlInit:*=9" },
-	{ "invalidate", invalidate, NULL },
-	{ "never joined beyond the limit", never_joined_beyond_the_limit, NULL },
-	{ "rounded beyond the limit", rounded_beyond_the_limit, NULL },
-	{ "within the limit again", within_the_limit_again, NULL },
-	{ "an empty range", empty_range, NULL },
-	{ "reallocated", reallocated, NULL },
-	{ "threads", threads, NULL },
-	{ "one page", one_page, "GDRSIM_DRIVER_VERSION=13030" },
+	{ "default number of regions", default_regions, "" },
+	{ "evicted by count", evicted_by_count },
+	{ "limit by bytes", limit_by_bytes },
+	{ "rounded beyond the limit", rounded_beyond_the_limit },
+	{ "space for plain pins", space_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },
+	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
+	{ "tries while over the limit", tries_when_over, "GDRSIM_DEVICES=2" },
+	{ "shared ranges", shared_ranges, DMABUF },
+	{ "another context's caches", another_contexts_caches,
+	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
+	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
+	{ "joined", joined, DMABUF },
+	{ "not joined", not_joined, DMABUF },
+	{ "stale is not joined", stale_is_not_joined, DMABUF },
+	{ "settled", settled, DMABUF },
+	{ "tried again", tried_again, DMABUF },
+	{ "one question", one_question, "" },
+	{ "most users", most_users, DMABUF },
+	{ "no memory for the second node", half_entered, "", .bare = true },
+	{ "a node is split", node_is_split, "", .bare = true },
+	{ "parts are freed", parts_are_freed, DMABUF },
+	{ "many parts are swept", many_parts_are_swept, DMABUF },
+	{ "what is swept is counted", swept_are_counted, DMABUF },
+	{ "the next region to verify has ended", next_to_verify_has_ended, DMABUF },
+	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
+	{ "invalidated inside a call", invalidated_inside_a_call },
+	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 2 },
+	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
+	{ "threads", threads },
 };
 
 UNIT_MAIN("barcopy_cache", tests, unit_before = start, unit_after = end)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* barcopy_map_range(): errors, host memory, threads, a full BAR; tests/model has the rest. */
+/* barcopy_map_range(): errors, host memory, a full BAR; tests/model has the rest. */
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -114,75 +114,6 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_unmap_range(g, pinned));
 }
 
-/* A range ends in its allocation, to the byte; also beside a shared pin of the same GPU page. */
-static void beyond(void)
-{
-	static const size_t sizes[] = { 256, 5000, 1 << 20, (3 << 20) + 512 };
-	barcopy_cache_t cache[] = { cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0),
-				    cache_with(g, BARCOPY_CACHE_NOTIFIED, 0) };
-	barcopy_region_t r;
-	gdr_mh_t mh, other;
-	void *cpu;
-
-	for (size_t i = 0; i < COUNT(sizes); i++) {
-		CUdeviceptr d = standin_alloc(sizes[i]);
-
-		for (int k = 0; k < 2; k++) {
-			OK(barcopy_map_range(g, d, sizes[i], 0, &cpu, &mh));
-			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + 1, 0, &cpu, &other));
-			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + PAGE, 0, &cpu, &other));
-			FAILS(EINVAL, barcopy_cache_get(cache[k], d, sizes[i] + 1, &r));
-			OK(barcopy_cache_get(cache[k], d, sizes[i], &r));
-			FAILS(EINVAL, barcopy_cache_get(cache[k], d + 100, sizes[i] - 99,
-							&(barcopy_region_t){ 0 }));
-			OK(barcopy_cache_put(cache[k], &r));
-			OK(barcopy_unmap_range(g, mh));
-			FAILS(EINVAL, barcopy_map_range(g, d, sizes[i] + 1, 0, &cpu, &other));
-		}
-	}
-}
-
-static CUdeviceptr shared_memory;
-
-static void *map_and_unmap(void *arg)
-{
-	unsigned int x = (unsigned int)(uintptr_t)arg * 7919 + 1;
-	uintptr_t bad = 0;
-
-	cuda.cuCtxSetCurrent(standin_primary(0));
-	for (int i = 0; i < 300; i++) {
-		uint64_t offset, value = (uintptr_t)arg << 32 | (unsigned int)i, seen = 0;
-		gdr_mh_t mh;
-		void *cpu;
-		int rc;
-
-		x = x * 1103515245 + 12345;
-		/* each thread has words of its own */
-		offset = ((x >> 8) % (4 * CHUNK / 64 - 1)) * 64 + (uintptr_t)arg * 8;
-		rc = barcopy_map_range(g, shared_memory + offset,
-				       8 + (x >> 4) % (4 * CHUNK - offset - 8),
-				       x & 1 << 20 ? BARCOPY_MAP_RANGE_READ_ONLY : 0, &cpu, &mh);
-		if (rc) {
-			bad += rc != ENOMEM || !unit_arg; /* unit_arg: the BAR is too small for all */
-			continue;
-		}
-		if (!(x & 1 << 20))
-			bad += gdr_copy_to_mapping(mh, cpu, &value, 8) ||
-			       gdr_copy_from_mapping(mh, &seen, cpu, 8) || seen != value;
-		else
-			bad += gdr_copy_from_mapping(mh, &seen, cpu, 8) != 0;
-		bad += barcopy_unmap_range(g, mh) != 0;
-	}
-	return (void *)bad;
-}
-
-static void threads(void)
-{
-	shared_memory = vmm_new(0, 4);
-	ck_assert_ptr_null(unit_threads(4, map_and_unmap, NULL, 1));
-	vmm_delete(shared_memory, 4);
-}
-
 /* Without space a part shares a longer range's pin, also where a newer range had its pages. */
 static void no_space(void)
 {
@@ -214,10 +145,7 @@ static const struct unit_test tests[] = {
 	{ "pages that cannot be protected", not_protected },
 	{ "host memory", host },
 	{ "errors", errors },
-	{ "beyond the allocation", beyond },
-	{ "threads", threads },
 	{ "no space", no_space, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=32" },
-	{ "threads, a small BAR", threads, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=8", "" },
 };
 
 UNIT_MAIN("barcopy_map_range", tests, unit_before = start, unit_after = end)
