@@ -536,8 +536,8 @@ typedef struct barcopy_region {
  * cache, a GPU's memory in use exceeds its allocations by at most the limit, and by the rest of
  * those allocations where regions are smaller: each barcopy_cache_get() that has to pin checks some
  * idle regions and releases those whose memory was freed; barcopy_mem_alloc() does so with all of
- * them before it fails. Idle regions are also unpinned where a pin, map, range or allocation of
- * the same context finds BAR1 full; that call waits as barcopy_cache_get() does. Only
+ * them before it fails. Idle regions are also unpinned where a pin, map, range, allocation, queue
+ * or port of the same context finds BAR1 full; that call waits as barcopy_cache_get() does. Only
  * barcopy_cache_invalidate() before the free returns all memory at once; barcopy_cache_trim() is for
  * a program that does not know which memory is freed but knows when memory is short.
  * @param options  NULL: the defaults

@@ -178,6 +178,10 @@ struct gdri_attempts {
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts);
 
+/* gdri_mem_alloc(), repeated as gdri_caches_give_way() says. */
+int gdri_caches_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
+		      barcopy_mem_t *mem);
+
 /* Hits of one cache, and of all live caches, without a lock. */
 uint64_t gdri_cache_hits(const struct gdri_cache *cache);
 uint64_t gdri_cache_hits_of_all(void);

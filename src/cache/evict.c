@@ -3,6 +3,7 @@
 #include <sys/param.h>
 
 #include "cache/cache.h"
+#include "core/mem.h"
 
 enum { LOOKS = 4, LOOK_PARTS = 16, LOOKS_WHEN_OVER = 32, MOST_ATTEMPTS = 64 };
 
@@ -121,6 +122,26 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 	gdri_slots_each(&gdri_caches, visit, &v);
 	attempts->unpinned = atomic_load(&ctx->unpinned);
 	return attempts->unpinned != before;
+}
+
+int gdri_caches_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
+		      barcopy_mem_t *mem)
+{
+	struct gdri_attempts attempts = { 0 };
+	bool allocated;
+	int rc;
+
+	/*
+	 * An idle region can keep freed GPU memory allocated: stale ones are evicted, then for the
+	 * pin and the map of memory that was allocated the others.
+	 */
+	do {
+		allocated = false;
+		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
+	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0, &attempts)) ||
+		 ((allocated || rc != -ENOMEM) &&
+		  gdri_caches_give_way(ctx, rc, device, size, &attempts)));
+	return rc;
 }
 
 static bool is_beyond(const struct gdri_cache *cache, const struct gdri_cache_gpu *gpu)

@@ -21,22 +21,10 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 	const int known = BARCOPY_MEM_CACHED | BARCOPY_MEM_SHAREABLE;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, known, "barcopy_mem_alloc") ?: gdri_ctx_get(g, &ctx);
-	struct gdri_attempts attempts = { 0 };
-	bool allocated;
 
-	if (rc)
-		return gdri_out(rc);
-	/*
-	 * An idle region can keep freed GPU memory allocated: stale ones give way, then for the pin
-	 * and the map of memory that was allocated the others.
-	 */
-	do {
-		allocated = false;
-		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
-	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0, &attempts)) ||
-		 ((allocated || rc != -ENOMEM) &&
-		  gdri_caches_give_way(ctx, rc, device, size, &attempts)));
-	return gdri_out(gdri_ctx_put(ctx, rc));
+	if (!rc)
+		rc = gdri_ctx_put(ctx, gdri_caches_alloc(ctx, device, size, flags, mem));
+	return gdri_out(rc);
 }
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)

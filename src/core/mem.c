@@ -110,8 +110,7 @@ static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int 
 
 	if (!stays || !gdri_cuda_take_kept(&a, kind, device, size))
 		rc = gdri_cuda_alloc(&a, kind, device, NULL, size, flags & BARCOPY_MEM_CACHED, -1);
-	if (allocated)
-		*allocated = !rc;
+	*allocated = !rc;
 	return rc ?: map(ctx, &a, stays, NULL, mem);
 }
 

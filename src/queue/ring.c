@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cache/cache.h"
 #include "copy/impl.h"
 #include "core/ctx.h"
 #include "core/handle.h"
@@ -26,7 +27,7 @@ static int map_device(struct gdri_ring *r, int device)
 	size_t size = r->kind->control + r->lines * r->kind->gpu_line;
 	barcopy_mem_t mem;
 	struct gdri_window w;
-	int rc = gdri_mem_alloc(r->ctx, device, size, GDRI_MEM_STAYS, &mem, NULL);
+	int rc = gdri_caches_alloc(r->ctx, device, size, GDRI_MEM_STAYS, &mem);
 
 	if (rc)
 		return rc;
@@ -135,6 +136,7 @@ int gdri_ring_destroy(const struct gdri_ring_kind *kind, const void *name)
 	if (gdri_slot_is(&r->slot, (uintptr_t)name)) {
 		retire(r);
 		free_ring(r);
+		atomic_fetch_add(&ctx->unpinned, 1);
 	} else {
 		rc = gdri_ring_refuse(name, kind);
 	}

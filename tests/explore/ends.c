@@ -574,7 +574,7 @@ void memory_check(void)
 }
 
 /* In the context that nobody closes: gdr_close() leaves an open queue's memory mapped, or a port's. */
-static void one_queue(void)
+void one_queue(void)
 {
 	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
 	barcopy_queue_t q;

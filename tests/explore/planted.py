@@ -27,6 +27,7 @@ FAULTS = {
     "unpins-not-counted": ("returned", [(ENTRY, "atomic_fetch_add(&cache->ctx->unpinned, 1);", ";")]),
     "ended-handles-not-counted": ("returned", [("src/core/handle.c", "atomic_fetch_add(&ctx->unpinned, 1);", ";")]),
     "unmaps-not-counted": ("returned", [("src/calls/gdrapi.c", "atomic_fetch_add(&hd->ctx->unpinned, 1);", ";")]),
+    "ended-queues-not-counted": ("ended", [("src/queue/ring.c", "atomic_fetch_add(&ctx->unpinned, 1);", ";")]),
     "space-before-it-is-unpinned": ("short", [(EVICT, """	/* What other threads are unpinning is space too. */
 	gdri_cache_unlock_and_wait(cache);
 """, "	gdri_cache_unlock(cache);\n")]),

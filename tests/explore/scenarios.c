@@ -279,7 +279,24 @@ static void returned_check(void)
 {
 	for (int t = 0; t < 3; t++)
 		MUST(gdr_unpin_buffer(g, to_map[t]));
-	end_caches();
+	MUST(barcopy_cache_destroy(a));
+	MUST(barcopy_cache_destroy(b));
+	all_is_back_but(2 * CHUNK); /* a queue's memory stays for the next one */
+}
+
+/* ---- ended: the same for queues ------------------------------------------------------------------- */
+
+static void ended(int thread)
+{
+	void *p;
+
+	in_context();
+	if (!thread)
+		MUST(gdr_map(g, to_map[0], &p, CHUNK));
+	for (uint32_t i = 3; thread && i; i--) {
+		one_queue();
+		uses(GET, a, shared[thread], (uint32_t)thread);
+	}
 }
 
 static void moves(int thread)
@@ -896,6 +913,7 @@ const struct scenario scenarios[] = {
 	{ "room", 3, 8, room_begin, room, end_caches },
 	{ "short", 2, 8, short_begin, short_of_room, end_caches },
 	{ "returned", 3, 8, returned_begin, returned, returned_check },
+	{ "ended", 3, 8, returned_begin, ended, returned_check },
 	{ "moves", 3, 8, short_begin, moves, end_caches },
 	{ "evict", 3, 8, evict_begin, evict, end_caches },
 	{ "never", 3, 8, never_begin, never, never_check },

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "barcopy_queue.h"
 #include "base/inside.h"
 #include "common/resources.h"
 #include "common/wrap.h"
@@ -247,8 +248,12 @@ static void small_bar(void)
 	barcopy_cache_options_t o = { .struct_size = sizeof(o) };
 	barcopy_region_t idle;
 	barcopy_cache_t cache;
+	barcopy_queue_t queue;
+	barcopy_port_t port;
 	barcopy_mem_t mem;
 	CUdeviceptr d;
+	gdr_mh_t h;
+	void *va;
 	int fd;
 
 	FAILS(ENOMEM, barcopy_mem_alloc(g, 0, 16 << 20, 0, &mem));
@@ -265,6 +270,18 @@ static void small_bar(void)
 	OK(barcopy_cache_put(cache, &idle));
 	OK(barcopy_mem_import(g, 0, fd, 4 << 20, 0, &mem));
 	close(fd);
+	OK(barcopy_mem_free(g, &mem));
+	/* For a queue and a port, too. */
+	OK(barcopy_cache_get(cache, d, 6 << 20, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	OK(barcopy_cache_get(cache, standin_alloc(CHUNK), CHUNK, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	OK(barcopy_queue_create(g, 0, NULL, &queue));
+	OK(barcopy_cache_get(cache, d, 6 << 20, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	OK(gdr_pin_buffer_v2(g, d + 4 * CHUNK, CHUNK - PAGE, 0, &h));
+	OK(gdr_map(g, h, &va, CHUNK - PAGE));
+	OK(barcopy_port_create(g, 0, NULL, &port));
 }
 
 /* Descriptors of a row; -1, -2 and 99 are invalid. */
