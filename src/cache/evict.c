@@ -108,6 +108,15 @@ static void visit(struct gdri_slot *slot, void *arg)
 	gdri_cache_unlock_and_wait(cache);
 }
 
+static void wait_for_unpins(struct gdri_slot *slot, void *arg)
+{
+	struct gdri_cache *ranges = (struct gdri_cache *)slot;
+	const struct visit *v = arg;
+
+	if (atomic_load_explicit(&ranges->g, memory_order_acquire) == v->g)
+		(void)gdri_cache_drain(ranges, true);
+}
+
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts)
 {
@@ -121,6 +130,8 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 		return false;
 	gdri_slots_each(&gdri_caches, visit, &v);
 	attempts->unpinned = atomic_load(&ctx->unpinned);
+	/* A range whose end has been counted may be yet to be unpinned, by another thread. */
+	gdri_slots_each(&gdri_ranges, wait_for_unpins, &v);
 	return attempts->unpinned != before;
 }
 

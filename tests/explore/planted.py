@@ -28,6 +28,7 @@ FAULTS = {
     "ended-handles-not-counted": ("returned", [("src/core/handle.c", "atomic_fetch_add(&ctx->unpinned, 1);", ";")]),
     "unmaps-not-counted": ("returned", [("src/calls/gdrapi.c", "atomic_fetch_add(&hd->ctx->unpinned, 1);", ";")]),
     "ended-queues-not-counted": ("ended", [("src/queue/ring.c", "atomic_fetch_add(&ctx->unpinned, 1);", ";")]),
+    "ended-ranges-not-unpinned": ("drained", [(EVICT, "gdri_slots_each(&gdri_ranges, wait_for_unpins, &v);", ";")]),
     "space-before-it-is-unpinned": ("short", [(EVICT, """	/* What other threads are unpinning is space too. */
 	gdri_cache_unlock_and_wait(cache);
 """, "	gdri_cache_unlock(cache);\n")]),

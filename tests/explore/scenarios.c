@@ -299,6 +299,17 @@ static void ended(int thread)
 	}
 }
 
+/* ---- drained: a call needs the range that its thread ended, and that another thread unpins -------- */
+
+static void drained(int thread)
+{
+	in_context();
+	for (uint32_t i = 3; i; i--) {
+		uses(RANGE, NULL, own[thread], own_tag[thread]);
+		uses(PIN, NULL, own[thread], own_tag[thread]);
+	}
+}
+
 static void moves(int thread)
 {
 	in_context();
@@ -914,6 +925,7 @@ const struct scenario scenarios[] = {
 	{ "short", 2, 8, short_begin, short_of_room, end_caches },
 	{ "returned", 3, 8, returned_begin, returned, returned_check },
 	{ "ended", 3, 8, returned_begin, ended, returned_check },
+	{ "drained", 3, 8, remember, drained, all_is_back },
 	{ "moves", 3, 8, short_begin, moves, end_caches },
 	{ "evict", 3, 8, evict_begin, evict, end_caches },
 	{ "never", 3, 8, never_begin, never, never_check },
