@@ -125,6 +125,51 @@ FAULTS = {
 """, """	slot->next_free = table->first_free;
 	table->first_free = slot->index + 1;
 """)]),
+    "slots-made-without-lock": ("table", [("src/base/slots.c", """	pthread_mutex_lock(&table->lock);
+	if (!table->count) {""", "	if (!table->count) {"), ("src/base/slots.c", """		table->first_free = slot->next_free;
+	}
+	pthread_mutex_unlock(&table->lock);
+""", """		table->first_free = slot->next_free;
+	}
+""")]),
+    "descriptor-opened-without-lock": ("fork", [("src/base/process.c", """	gdri_fork_hold();
+	do
+		fd""", """	do
+		fd"""), ("src/base/process.c", """		fd = -1;
+	}
+	gdri_fork_release();
+	errno""", """		fd = -1;
+	}
+	errno""")]),
+    "descriptor-owned-without-lock": ("fork", [("src/base/process.c", """	gdri_fork_hold();
+	rc = own_locked(fd);
+	gdri_fork_release();
+""", "	rc = own_locked(fd);\n")]),
+    "tag-without-lock": ("verdict", [("src/base/process.c", """	gdri_fork_hold();
+	rc = page ? 0 : make_page_locked();""", "	rc = page ? 0 : make_page_locked();"), ("src/base/process.c", """, ++last_tag, memory_order_relaxed);
+	gdri_fork_release();""", ", ++last_tag, memory_order_relaxed);")]),
+    "pages-given-without-lock": ("queue", [("src/cuda/alloc.c", """	pthread_mutex_lock(&idle_lock);
+	while (*link && (*link)->size < p->size)
+		link = &(*link)->next;
+	p->next = *link;
+	*link = p;
+	pthread_mutex_unlock(&idle_lock);
+""", """	while (*link && (*link)->size < p->size)
+		link = &(*link)->next;
+	p->next = *link;
+	*link = p;
+""")]),
+    "pages-taken-without-lock": ("queues", [("src/cuda/alloc.c", """	int registered;
+
+	pthread_mutex_lock(&idle_lock);
+""", "	int registered;\n\n"), ("src/cuda/alloc.c", """		unmap(p);
+	}
+	pthread_mutex_unlock(&idle_lock);
+	return p;
+""", """		unmap(p);
+	}
+	return p;
+""")]),
     # What is to end stays, or ends during a call that uses it.
     "call-on-an-ended-cache": ("next", [("src/calls/registry.c", """	if (rc || gdri_slot_is(&cache->slot, (uintptr_t)c))
 		return rc;
@@ -132,6 +177,8 @@ FAULTS = {
 		return rc;
 """)]),
     "hit-of-an-ended-cache": ("next", [("src/calls/registry.c", "!gdri_slot_is(&cache->slot, (uintptr_t)c), 0", "0, 0")]),
+    "closed-context-is-used": ("close", [(
+        "src/core/ctx.c", "		if (gdri_slot_is(&ctx->slot, (uintptr_t)g))\n			return 0;", "		return 0;")]),
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
     "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),

@@ -341,61 +341,6 @@ static void close_waits(void)
 	ck_assert_int_eq(atomic_load(&backend_closed), 1);
 }
 
-static gdr_t contended;
-static atomic_int won;
-
-static void *counts_success(void *unused, int rc)
-{
-	(void)unused;
-	atomic_fetch_add(&won, !rc);
-	return rc && rc != EINVAL ? (void *)(intptr_t)rc : NULL;
-}
-
-static void *races_to_close(void *arg)
-{
-	return counts_success(arg, gdr_close(contended));
-}
-
-static gdr_mh_t contended_handle;
-
-static void *races_to_unpin(void *arg)
-{
-	return counts_success(arg, gdr_unpin_buffer(contended, contended_handle));
-}
-
-/* Two threads have found the object and wait for its lock: one of them ends it. */
-static void one_ends_it(pthread_mutex_t *held, void *(*fn)(void *))
-{
-	atomic_store(&won, 0);
-	unit_start(2, fn, NULL, 0);
-	unit_wait_asleep();
-	ck_assert_int_eq(atomic_load(&won), 0);
-	pthread_mutex_unlock(held);
-	ck_assert_ptr_null(unit_join());
-	ck_assert_int_eq(atomic_load(&won), 1);
-}
-
-static void waiting_for_a_lock(void)
-{
-	struct gdri_handle *handle;
-	struct gdri_ctx *ctx;
-
-	contended = opened();
-	contended_handle = fake_pin(contended);
-	OK(gdri_handle_lock(NULL, contended_handle, &handle));
-	pthread_mutex_unlock(&handle->lock);
-	pthread_mutex_lock(&handle->lock);
-	one_ends_it(&handle->lock, races_to_unpin);
-	ck_assert_int_eq(atomic_load(&unpins), 1);
-	fake_pin(contended);
-	OK(gdri_ctx_get(contended, &ctx));
-	gdri_ctx_put(ctx, 0);
-	pthread_mutex_lock(&ctx->lock);
-	one_ends_it(&ctx->lock, races_to_close);
-	ck_assert_int_eq(atomic_load(&unpins), 2);
-	OK(gdr_close(opened())); /* the same lock */
-}
-
 /* Pins, stale unpins and closes at the same time on contexts that come and go. */
 static _Atomic(gdr_t) current;
 static _Atomic unsigned long some_handle;
@@ -506,7 +451,6 @@ static const struct unit_test tests[] = {
 	{ "gdr_close always finishes", close_always_finishes, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
 	{ "gdr_close waits for calls", close_waits, "", .bare = true },
-	{ "two threads wait for one lock", waiting_for_a_lock, "", .bare = true },
 	{ "contexts come and go", contexts_come_and_go, "", .bare = true },
 	{ "forked children", children, "" },
 };

@@ -151,53 +151,12 @@ static void descriptor_0(void)
 	ck_assert_int_eq(is_closed(&fd), 0);
 }
 
-/* ---- the fork lock ------------------------------------------------------- */
-
-enum { OPENS, OWNS, CLOSES, ENTERS };
-static int guarded_fd;
-static atomic_int ended;
-
-static void *calls(void *arg)
-{
-	switch ((intptr_t)arg) {
-	case OPENS:
-		guarded_fd = gdri_fork_open("/dev/null", O_RDONLY);
-		break;
-	case OWNS:
-		(void)gdri_fork_own(dup(guarded_fd));
-		break;
-	case CLOSES:
-		gdri_fork_close(guarded_fd);
-		break;
-	default:
-		(void)gdri_process_enter();
-	}
-	atomic_fetch_add(&ended, 1);
-	return NULL;
-}
-
-/* While a thread forks, no other changes what a child closes or makes a tag. */
-static void waits_for_a_fork(void)
-{
-	for (intptr_t call = OPENS; call <= ENTERS; call++) {
-		atomic_store(&ended, 0);
-		gdri_fork_hold();
-		unit_start(1, calls, (void *)call, 0);
-		unit_wait_asleep();
-		ck_assert_msg(!atomic_load(&ended), "call %ld does not wait", (long)call);
-		gdri_fork_release();
-		unit_join();
-		ck_assert_int_eq(atomic_load(&ended), 1);
-	}
-}
-
 static const struct unit_test tests[] = {
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },
 	{ "deferred work", deferred_work, "" },
 	{ "descriptor 0", descriptor_0, "" },
-	{ "waits for a fork", waits_for_a_fork, "" },
 };
 
 UNIT_MAIN("process", tests)

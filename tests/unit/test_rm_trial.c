@@ -354,24 +354,6 @@ static void first_pins_at_once(void)
 	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3 + 4 * 2);
 }
 
-static void pins_beside(void)
-{
-	unit_start(1, pins_first, &plain, 0);
-	unit_wait_asleep();
-}
-
-/* A pin waits for the trial of another. */
-static void beside_a_trial(void)
-{
-	plain = standin_alloc(MIB);
-	rm_sim.faults(NULL);
-	wrap_reset();
-	wrap_before("syscall", pins_beside);
-	OK(rm_pin(plain, MIB, 0));
-	ck_assert_ptr_null(unit_join());
-	ck_assert_uint_eq(rm_sim.calls("RM_MAP_MEMORY"), 3);
-}
-
 /* No caller asks for that: a map would read behind the table of objects. */
 static void beyond_an_import(void)
 {
@@ -624,7 +606,6 @@ static const struct unit_test tests[] = {
 	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
 	{ "outside BAR1, not coherent to CUDA", mapping_type, "TYPE=1 GDRSIM_RM_BAR1=0" },
 	{ "in BAR1, as Device memory", mapping_type, "TYPE=3 UNALIGNED_FAULTS=1" },
-	{ "a pin beside the trial", beside_a_trial, "" },
 	{ "several first pins at once", first_pins_at_once, "" },
 	{ "another offset",
 	  SPOILED(another_offset, "the mapping shows other memory than the GPU's; and ") },

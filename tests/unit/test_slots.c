@@ -119,34 +119,12 @@ static void no_name_comes_back(void)
 	ck_assert_uint_eq(old.count, 2 * GDRI_SLOTS_PER_CHUNK);
 }
 
-static atomic_int made;
-
-static void *makes(void *arg)
-{
-	atomic_fetch_add(&made, new_in(&table) != NULL);
-	return arg;
-}
-
-/* No object is made while the table's lock is held. */
-static void waits_for_the_lock(void)
-{
-	gdri_slots_free(&table, new_in(&table));
-	pthread_mutex_lock(&table.lock);
-	unit_start(1, makes, NULL, 0);
-	unit_wait_asleep();
-	ck_assert_int_eq(made, 0);
-	pthread_mutex_unlock(&table.lock);
-	unit_join();
-	ck_assert_int_eq(made, 1);
-}
-
 static const struct unit_test tests[] = {
 	{ "names and generations", names_and_generations, NULL },
 	{ "many objects", many, NULL },
 	{ "no memory for a chunk", no_memory, NULL },
 	{ "a full table", full_table, NULL },
 	{ "no name comes back", no_name_comes_back, NULL },
-	{ "waits for the lock", waits_for_the_lock, NULL },
 };
 
 static void enter(void)
