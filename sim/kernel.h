@@ -30,7 +30,6 @@ extern const struct sim_kernel sim_kernels[]; /* ends with a NULL name */
 /* The kernels of queues (queue.c). */
 void sim_queue_echo(const struct sim_launch *launch); /* view, u64 count */
 void sim_queue_bulk(const struct sim_launch *launch); /* view, u64 bulk, u32 words */
-void sim_queue_lines(const struct sim_launch *launch); /* view */
 void sim_port_posts(const struct sim_launch *launch); /* view, u32 first, producers, count, how, u64 sum */
 void sim_queue_slots(const struct sim_launch *launch); /* u64 in, out, u32 words, u64 first, last */
 

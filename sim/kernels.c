@@ -151,7 +151,6 @@ const struct sim_kernel sim_kernels[] = {
 	{ "gdrcopy_pplat_produce", 10, { 8, 8, 8, 8, 8, 4, 4, 4, 4, 8 }, pplat_produce },
 	{ "gdrcopy_queue_echo", 2, { 40, 8 }, sim_queue_echo },
 	{ "gdrcopy_queue_bulk", 3, { 40, 8, 4 }, sim_queue_bulk },
-	{ "gdrcopy_queue_lines", 1, { 40 }, sim_queue_lines },
 	{ "gdrcopy_port_posts", 6, { 32, 4, 4, 4, 4, 8 }, sim_port_posts },
 	{ "gdrcopy_queue_slots", 5, { 8, 8, 4, 8, 8 }, sim_queue_slots },
 	{ .name = NULL },

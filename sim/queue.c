@@ -46,7 +46,6 @@ struct args {
 	}
 LANE(echo, a->view, a->count)
 LANE(bulk, a->view, a->bulk, a->words)
-LANE(lines, a->view)
 LANE(slots, a->in, a->out, a->words, a->first, a->last)
 
 void sim_queue_echo(const struct sim_launch *launch)
@@ -68,14 +67,6 @@ void sim_queue_bulk(const struct sim_launch *launch)
 	a.bulk = a.words ? (unsigned long long *)(uintptr_t)reach(bulk, a.words * 16u) : NULL;
 	if (take_view(launch, &a.view) && (a.bulk || !a.words))
 		sim_warp_run(bulk_lane, &a);
-}
-
-void sim_queue_lines(const struct sim_launch *launch)
-{
-	struct args a;
-
-	if (take_view(launch, &a.view))
-		sim_warp_run(lines_lane, &a);
 }
 
 /* The parameters of a grid of ports, whose threads post from several threads of the stand-in. */

@@ -30,7 +30,7 @@ struct run {
 	struct pplat *p;
 	struct json *j;
 	CUmodule module;
-	CUfunction lines, slots;
+	CUfunction echo, slots;
 	CUstream stream[QUEUES];
 	barcopy_queue_t queue[QUEUES];
 	uint64_t *sample;
@@ -81,13 +81,14 @@ static void add_one(uint8_t *message, size_t size)
 
 static void start_queue(struct run *r, int i)
 {
+	unsigned long long count = UINT64_MAX; /* until the stop */
 	barcopy_queue_view_t view;
-	void *params[] = { &view };
+	void *params[] = { &view, &count };
 
 	lib_must(barcopy_queue_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &r->queue[i]),
 		 "barcopy_queue_create");
 	lib_must(barcopy_queue_get_view(r->queue[i], &view), "barcopy_queue_get_view");
-	launch(r->lines, r->stream[i], params);
+	launch(r->echo, r->stream[i], params);
 }
 
 static void stop_queues(struct run *r, int n)
@@ -295,7 +296,7 @@ void pplat_queue(struct pplat *p, struct json *j)
 	struct run r = { .p = p, .j = j };
 
 	cuda_must(cu.ModuleLoadData(&r.module, queue_ptx), "cuModuleLoadData of the queue's kernels");
-	cuda_must(cu.ModuleGetFunction(&r.lines, r.module, "gdrcopy_queue_lines"), "cuModuleGetFunction");
+	cuda_must(cu.ModuleGetFunction(&r.echo, r.module, "gdrcopy_queue_echo"), "cuModuleGetFunction");
 	cuda_must(cu.ModuleGetFunction(&r.slots, r.module, "gdrcopy_queue_slots"), "cuModuleGetFunction");
 	for (int i = 0; i < QUEUES; i++)
 		cuda_must(cu.StreamCreate(&r.stream[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");

@@ -26,18 +26,7 @@ BARCOPY_WARP_FN unsigned answer(barcopy_warp_t *q)
 	return n && barcopy_warp_put(q, n, data, size, 0) ? n : 0;
 }
 
-KERNEL gdrcopy_queue_lines(barcopy_queue_view_t view)
-{
-	barcopy_warp_t q;
-
-	if (!barcopy_warp_begin(&q, view))
-		return;
-	while (answer(&q))
-		;
-	barcopy_warp_end(&q);
-}
-
-/* The same, until `count` messages or up to seven more were answered. */
+/* Answers until a stop, or until `count` messages or up to seven more were answered. */
 KERNEL gdrcopy_queue_echo(barcopy_queue_view_t view, unsigned long long count)
 {
 	unsigned long long left = count;

@@ -104,12 +104,13 @@ static void test_sizes(void)
 
 static void test_laps(void)
 {
-	uint64_t count = (uint64_t)16 * (BARCOPY_QUEUE_LAP_MASK + 3), sent = 0, received = 0, word;
-	void *params[] = { NULL };
+	uint64_t total = (uint64_t)16 * (BARCOPY_QUEUE_LAP_MASK + 3), sent = 0, received = 0, word;
+	unsigned long long count = UINT64_MAX;
+	void *params[] = { NULL, &count };
 
-	CHECK(!open_queue("gdrcopy_queue_lines", 16, params), "%s", barcopy_last_error());
-	while (received < count) {
-		if (sent < count && !barcopy_queue_send(queue, &sent, sizeof(sent), 0, 0))
+	CHECK(!open_queue("gdrcopy_queue_echo", 16, params), "%s", barcopy_last_error());
+	while (received < total) {
+		if (sent < total && !barcopy_queue_send(queue, &sent, sizeof(sent), 0, 0))
 			sent++;
 		word = 0;
 		if (!barcopy_queue_receive(queue, &word, sizeof(word), NULL, 0)) {
