@@ -3,7 +3,6 @@
 # Builds the RPM packages of the last commit into O/rpm.
 #   RPM_OUT=dir   another place than O/rpm
 #   RPM_WORK=dir  another place for the build than /var/tmp/barcopy-rpm-USER_NUMBER
-#   RPM_OPTS=...  passed to rpmbuild, e.g. --with kmod --define 'kdir ...'
 # On Debian it does not check build requirements, sets the library directory itself, and builds no
 # debugging packages.
 set -eu
@@ -46,8 +45,7 @@ if [ -e /etc/debian_version ]; then
 		--define "optflags -O2 -g" \
 		--define 'build_ldflags -Wl,-z,relro -Wl,-z,now'
 fi
-# shellcheck disable=SC2086
-rpmbuild -ba "$@" ${RPM_OPTS:-} packaging/rpm/barcopy.spec >"$out/build.log" 2>&1 || {
+rpmbuild -ba "$@" packaging/rpm/barcopy.spec >"$out/build.log" 2>&1 || {
 	tail -n 30 "$out/build.log" >&2
 	echo "rpm: failed; the whole log: $out/build.log" >&2
 	exit 1
