@@ -179,7 +179,7 @@ PYTHON_INFO = $(pythondir)/barcopy-$(VERSION).dist-info
 install-python:
 	$(need_python)
 	$(Q)mkdir -p $(O) && $(PYTHON) python/backend.py metadata >$(O)/METADATA && echo $(PYTHON_INSTALLER) >$(O)/INSTALLER
-	$(call put,644,$(pythondir)/barcopy,$(wildcard python/barcopy/*.py python/barcopy/*.pyi) python/barcopy/py.typed)
+	$(call put,644,$(pythondir)/barcopy,$(wildcard python/barcopy/*.py) python/barcopy/py.typed)
 	$(call put,644,$(PYTHON_INFO),$(O)/METADATA $(O)/INSTALLER)
 
 # Not what a package or pip has put there.

@@ -84,7 +84,7 @@ def _entry(name):
 def _sources():
     folder = os.path.join(_HERE, "barcopy")
     for name in sorted(os.listdir(folder)):
-        if name.endswith((".py", ".pyi", ".typed")):
+        if name.endswith((".py", ".typed")):
             with open(os.path.join(folder, name), "rb") as f:
                 yield f"barcopy/{name}", f.read()
 

@@ -15,15 +15,16 @@ that is freed takes its mapping along (a Mapping keeps the tensor that it was ma
 from ._lib import ENGINE_AUTO, Error, Fence, Timeout, Validity, library_version
 from ._life import Closed
 from .cache import Cache, Region
-from .context import Context, open  # noqa: A004
+from .context import Context, open as open  # noqa: A004  as: type checkers may see it
 from .mapping import Mapping, Memory
 from .pin import Pin
 from .port import Port, Post
 from .queue import Queue
 from .stats import Stats, stats
 
-BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = Fence
-CHECK_TAG, NOTIFIED = Validity
+# Each by its name: type checkers do not take an enumeration apart.
+BEFORE_READ, AFTER_READ, AFTER_WRITE, FULL = Fence.BEFORE_READ, Fence.AFTER_READ, Fence.AFTER_WRITE, Fence.FULL
+CHECK_TAG, NOTIFIED = Validity.CHECK_TAG, Validity.NOTIFIED
 __version__ = "2.6.0"
 __all__ = ["AFTER_READ", "AFTER_WRITE", "BEFORE_READ", "CHECK_TAG", "Cache",
            "Closed", "Context", "ENGINE_AUTO", "Error", "FULL", "Fence", "Mapping", "Memory", "NOTIFIED", "Pin", "Port",

@@ -4,6 +4,8 @@ libgdrapi as ctypes sees it: the structs and prototypes of gdrapi.h, and errors 
 knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names (except under python3 -E and -I),
 else that of the wheel, which lies beside this file, else the system's libgdrapi.so.2.
 """
+from __future__ import annotations
+
 import ctypes
 import enum
 import os
@@ -263,7 +265,7 @@ def wait(timeout, call, life=None):
             life.refuse_closed()
 
 
-def library_version():
+def library_version() -> tuple[int, int]:
     """The interface level of the library: (2, 6)."""
     major, minor = c_int(), c_int()
     library().gdr_runtime_get_version(ctypes.byref(major), ctypes.byref(minor))

@@ -11,6 +11,9 @@ only element of a list releases the object.
 import os
 import sys
 import weakref
+from typing import TypeVar
+
+_Self = TypeVar("_Self", bound="Closable")
 
 
 class Closed(ValueError):
@@ -138,11 +141,11 @@ class Closable:
         self._life = Life(self._what, release, parents, keep)
         weakref.finalize(self, self._life.close).atexit = False
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         self._life.refuse_closed()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce_ex__(self, protocol):
@@ -150,11 +153,11 @@ class Closable:
                         "alloc(shareable=True) by export() and import_memory()")
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         """True after close()."""
         return self._life.closed
 
-    def close(self):
+    def close(self) -> None:
         """Releases it now, or with its last user: a view, a call in progress, or an object made from
         it. A second call does nothing."""
         self._life.close()

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """A context of the library, which makes all other objects."""
+from __future__ import annotations
+
 import ctypes
 import errno
 import weakref
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from operator import index
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _lib, _types
 from ._lib import check, fitting, library, of_enum
@@ -16,7 +18,12 @@ from .mapping import Mapping, Memory
 from .pin import Pin
 from .port import Port
 from .queue import Queue
-from .stats import of_raw
+from .stats import Stats, of_raw
+
+if TYPE_CHECKING:
+    from typing import Sequence
+
+    from ._hints import Device, DType
 
 
 class BarInfo(NamedTuple):
@@ -30,7 +37,7 @@ class Context(Closable):
 
     _what = "context"
 
-    def __init__(self, flags):
+    def __init__(self, flags: int) -> None:
         ctypes.set_errno(0)
         g = library().barcopy_open(flags)
         if not g:
@@ -51,7 +58,7 @@ class Context(Closable):
     def _living(self):
         return [child for child in (ref() for ref in list(self._all.values())) if child is not None]
 
-    def close(self):
+    def close(self) -> None:
         """Closes it and all objects made from it: now, or at the end of their last use."""
         first = None
         # Queues first: their kernels, if any runs, end when told to.
@@ -64,7 +71,7 @@ class Context(Closable):
         if first:
             raise first
 
-    def map(self, obj, size=None, read_only=False, sync_memops=True):
+    def map(self, obj: Device, size: int | None = None, read_only: bool = False, sync_memops: bool = True) -> Mapping:
         """
         A Mapping of a tensor, of an object with __cuda_array_interface__ or __dlpack__, of `size`
         bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the object
@@ -89,7 +96,7 @@ class Context(Closable):
             with OrUndo(release):
                 return Mapping(self, handle.h, pointer.value, where, release, (self._life,), read_only)
 
-    def pin(self, obj, size=None):
+    def pin(self, obj: Device, size: int | None = None) -> Pin:
         """A Pin of what map() takes; its own map() maps it."""
         where = device_memory(obj, size)
         handle = _lib.Handle()
@@ -104,7 +111,8 @@ class Context(Closable):
         with OrUndo(lambda: check(library().barcopy_mem_free(self._g, byref(mem)))):
             return Memory(self, mem, Where(mem.device_ptr, nbytes, type_, shape), (self._life,))
 
-    def alloc(self, shape, dtype=None, device=0, cached=False, shareable=False):
+    def alloc(self, shape: int | Sequence[int], dtype: DType = None, device: int = 0, cached: bool = False,
+              shareable: bool = False) -> Memory:
         """
         Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
         of numpy's or PyTorch's) an array of that shape, which may be one number. The memory is not
@@ -124,7 +132,7 @@ class Context(Closable):
             check(library().barcopy_mem_alloc(self._g, device, size, flags, byref(mem)))
             return self._memory(mem, type_, None if type_ is None else shape)
 
-    def import_memory(self, fd, size, device=0):
+    def import_memory(self, fd: int, size: int, device: int = 0) -> Memory:
         """Memory that another process exported. The descriptor stays the caller's."""
         fd = fitting(c_int, fd, "fd")
         size = fitting(c_size_t, size, "size")
@@ -134,8 +142,8 @@ class Context(Closable):
             check(library().barcopy_mem_import(self._g, device, fd, size, 0, byref(mem)))
             return self._memory(mem)
 
-    def cache(self, validity=CHECK_TAG, max_bytes=0, max_regions=0, engine_read_min=0, engine_write_min=0,
-              sync_memops=True):
+    def cache(self, validity: int = CHECK_TAG, max_bytes: int = 0, max_regions: int = 0, engine_read_min: int = 0,
+              engine_write_min: int = 0, sync_memops: bool = True) -> Cache:
         """A registration Cache; see barcopy_cache_create(3)."""
         options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions),
                                     fitting(c_uint32, of_enum(_lib.Validity, validity, "validity"), "validity"),
@@ -150,7 +158,7 @@ class Context(Closable):
             with OrUndo(lambda: check(library().barcopy_cache_destroy(cache.value))):
                 return Cache(self, cache.value, (self._life,))
 
-    def queue(self, device=0, lines=0):
+    def queue(self, device: int = 0, lines: int = 0) -> Queue:
         """
         A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256.
         """
@@ -162,7 +170,8 @@ class Context(Closable):
             with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value))):
                 return Queue(self, queue.value, (self._life,))
 
-    def port(self, device=0, lines=0, manual=False, spin=0.0, yielding=0.0, sleep=0.0):
+    def port(self, device: int = 0, lines: int = 0, manual: bool = False, spin: float = 0.0, yielding: float = 0.0,
+             sleep: float = 0.0) -> Port:
         """
         A Port for kernels of a GPU. lines: of its ring, a power of two, 16 to 65536; 0: 1024. manual: Port.retire()
         retires posts. A receive that finds nothing for `spin` seconds (0: it polls without end) yields the CPU
@@ -179,7 +188,7 @@ class Context(Closable):
             with OrUndo(lambda: check(library().barcopy_port_destroy(port.value))):
                 return Port(self, port.value, (self._life,))
 
-    def bar_info(self, device=0):
+    def bar_info(self, device: int = 0) -> BarInfo:
         """Size and use of a GPU's BAR1."""
         device = fitting(c_int, device, "device")
         raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
@@ -187,21 +196,21 @@ class Context(Closable):
             check(library().barcopy_get_bar_info(device, byref(raw)))
         return BarInfo(raw.total, raw.used, raw.free)
 
-    def driver_version(self):
+    def driver_version(self) -> tuple[int, int]:
         """The level of the driver below: (2, 6)."""
         major, minor = c_int(), c_int()
         with Use(self._life):
             check(library().gdr_driver_get_version(self._g, byref(major), byref(minor)))
         return major.value, minor.value
 
-    def event_fd(self):
+    def event_fd(self) -> int:
         """A descriptor to poll for POLLPRI: a mapping has been revoked. The caller's: os.close()."""
         fd = c_int()
         with Use(self._life):
             check(library().barcopy_get_event_fd(self._g, byref(fd)))
         return fd.value
 
-    def next_revoked(self):
+    def next_revoked(self) -> Mapping | Pin | None:
         """The next Mapping or Pin that has been revoked, each once; None: there is none."""
         handle = _lib.Handle()
         while True:
@@ -214,13 +223,13 @@ class Context(Closable):
                 if getattr(child, "_handle", 0) == handle.h and not child.closed:
                     return child
 
-    def stats(self):
+    def stats(self) -> Stats:
         """Stats of this context."""
         with Use(self._life):
             return of_raw(self._g)
 
 
-def open(any_memory=True):  # noqa: A001
+def open(any_memory: bool = True) -> Context:  # noqa: A001
     """
     A Context. any_memory: also where only some memory can be served (memory of cudaHostAlloc; with the
     proprietary kernel modules exportable VMM memory, as of PyTorch's expandable segments).

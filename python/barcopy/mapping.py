@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A range of GPU memory that is mapped: copies, words, fences, and views of it."""
+from __future__ import annotations
+
 import ctypes
 import functools
 import operator
@@ -9,11 +11,20 @@ import time
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
+from typing import TYPE_CHECKING
 
 from . import _dlpack, _lib, _types
 from ._lib import check, error, fitting, library, of_enum
 from ._life import Closable, OrUndo, Use
 from ._memory import host_memory, product, tensor_memory, tensor_type
+
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Sequence
+
+    from numpy import ndarray
+
+    from ._hints import Buffer, DType, Piece, Writable
+    from .context import Context
 
 try:
     if "t" in sys.abiflags:
@@ -41,6 +52,11 @@ class Mapping(Closable):
     address of the first byte, `pointer` the CPU's.
     """
 
+    context: Context
+    address: int
+    pointer: int
+    size: int
+    read_only: bool
     _what = "mapping"
     _given = False  # True once DLPack has exported it
 
@@ -64,26 +80,26 @@ class Mapping(Closable):
         what = f"{self.dtype} {self.shape}" if self._where.type else f"{self.size} bytes"
         return f"<{state}{type(self).__name__} of {what} at 0x{self.address:x}>"
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Of the mapped array; without one, the number of bytes."""
         return self._where.shape or (self.size,)
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         """The name of the elements' type, as numpy and PyTorch have it ("float32"); "uint8" of plain bytes."""
         return self._where.type or _types.BYTES
 
     @property
-    def busy(self):
+    def busy(self) -> bool:
         """True while views of it, or calls in progress, keep it mapped, also after close()."""
         _dlpack.sweep()
         return self._life.busy
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         _dlpack.sweep()
 
@@ -133,7 +149,7 @@ class Mapping(Closable):
         if err:
             raise error(err)
 
-    def write(self, data, offset=0):
+    def write(self, data: Buffer, offset: int = 0) -> None:
         """
         Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. TypeError if
         its elements have another type than the mapping's; bytes match every type. ValueError if an element of
@@ -149,13 +165,13 @@ class Mapping(Closable):
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
-    def write_bytes(self, data, offset=0):
+    def write_bytes(self, data: Buffer, offset: int = 0) -> None:
         """write() of the buffer's bytes, without comparing types."""
         self._refuse_read_only()
         host, size = host_memory(data, False, None, None)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
-    def fill(self, value):
+    def fill(self, value: Any) -> None:
         """Writes one element, such as 0, to all of it; a mapping without a type has bytes."""
         self._refuse_read_only()
         zeros = isinstance(value, int) and not value  # of every type, known or not
@@ -164,7 +180,7 @@ class Mapping(Closable):
         for offset in range(0, self.size, len(piece)):
             self.write_bytes(piece[:self.size - offset], offset)
 
-    def read(self, size=None, offset=0):
+    def read(self, size: int | None = None, offset: int = 0) -> bytes:
         """`size` bytes, by default all from `offset` on."""
         size = max(self.size - index(offset), 0) if size is None else index(size)
         self._at(offset, size)
@@ -172,7 +188,7 @@ class Mapping(Closable):
         self._read_into(result, offset)
         return bytes(result)
 
-    def read_into(self, buffer, offset=0):
+    def read_into(self, buffer: Writable, offset: int = 0) -> None:
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
         if self._step > 1:
             self._refuse_part(offset)
@@ -184,7 +200,7 @@ class Mapping(Closable):
         host, size = host_memory(buffer, True, self._where.type, self._formats)
         self._use(library().gdr_copy_from_mapping, host, self._at(offset, size), size)
 
-    def write_pieces(self, pieces, fence=True):
+    def write_pieces(self, pieces: Iterable[Piece], fence: bool = True) -> None:
         """
         Copies many pieces with one fence: (offset, buffer) or (offset, buffer, True), which is ordered
         behind all before it. Types as for write(). fence=False: the caller uses fence().
@@ -192,7 +208,7 @@ class Mapping(Closable):
         self._refuse_read_only()
         self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence)
 
-    def read_pieces(self, pieces, fence=True):
+    def read_pieces(self, pieces: Iterable[Piece], fence: bool = True) -> None:
         """
         Fills many writable buffers: (offset, buffer) or (offset, buffer, True), as write_pieces() takes them. The
         loads of many pieces are in flight together.
@@ -213,7 +229,7 @@ class Mapping(Closable):
                 segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
             check(call(self._handle, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE))
 
-    def set_copy_options(self, engine_read_min=0, engine_write_min=0):
+    def set_copy_options(self, engine_read_min: int = 0, engine_write_min: int = 0) -> None:
         """From which size the copy engine copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
         options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
                                    0, 0,
@@ -224,11 +240,11 @@ class Mapping(Closable):
 
     # ---- words and order --------------------------------------------------------------------
 
-    def fence(self, use):
+    def fence(self, use: int) -> None:
         """Orders this thread's accesses: Fence.BEFORE_READ, AFTER_READ, AFTER_WRITE or FULL."""
         self._use(library().barcopy_fence, fitting(c_int, of_enum(_lib.Fence, use, "use"), "use"))
 
-    def flush(self):
+    def flush(self) -> None:
         """Waits until this CPU's writes have reached GPU memory."""
         self._use(library().barcopy_flush)
 
@@ -246,27 +262,27 @@ class Mapping(Closable):
     def _as_signed(self, value, size):
         return value - (1 << 8 * size) if value >> 8 * size - 1 else value
 
-    def put32(self, offset, value):
+    def put32(self, offset: int, value: int) -> None:
         """Stores one aligned word of 4 bytes, whole."""
         if _word(self._target, self._open, _PUT32, offset, value):
             self._put(library().barcopy_put32, offset, 4, value)
 
-    def put64(self, offset, value):
+    def put64(self, offset: int, value: int) -> None:
         """Stores one aligned word of 8 bytes, whole."""
         if _word(self._target, self._open, _PUT64, offset, value):
             self._put(library().barcopy_put64, offset, 8, value)
 
-    def post32(self, offset, value):
+    def post32(self, offset: int, value: int) -> None:
         """put32() without waiting: a flag after its data (barcopy_put32(3))."""
         if _word(self._target, self._open, _POST32, offset, value):
             self._put(library().barcopy_post32, offset, 4, value)
 
-    def post64(self, offset, value):
+    def post64(self, offset: int, value: int) -> None:
         """put64() without waiting: a flag after its data (barcopy_put32(3))."""
         if _word(self._target, self._open, _POST64, offset, value):
             self._put(library().barcopy_post64, offset, 8, value)
 
-    def post_line(self, offset, line):
+    def post_line(self, offset: int, line: Buffer) -> None:
         """
         Writes the 64 bytes of `line` to a multiple of 64 and waits for nothing: one write where the CPU has
         MOVDIR64B, else the last 8 bytes become visible last (barcopy_put32(3)).
@@ -281,14 +297,14 @@ class Mapping(Closable):
         self._use(call, self._at(offset, ctypes.sizeof(value)), byref(value))
         return value.value
 
-    def get32(self, offset):
+    def get32(self, offset: int) -> int:
         """Loads one aligned word of 4 bytes, whole."""
         value = _word(self._target, self._open, _GET32, offset)
         if value < 0:
             value = self._get(library().barcopy_get32, offset, c_uint32())
         return self._as_signed(value, 4) if self._signed else value
 
-    def get64(self, offset):
+    def get64(self, offset: int) -> int:
         """Loads one aligned word of 8 bytes, whole."""
         value = _word(self._target, self._open, _GET64, offset)
         if value < 0:
@@ -317,7 +333,7 @@ class Mapping(Closable):
             self._wait(call, offset, size, "!=", seen, left)
             seen = get(offset)
 
-    def wait32(self, offset, comparison, value, timeout=None):
+    def wait32(self, offset: int, comparison: str, value: int, timeout: float | None = None) -> None:
         """
         Polls one aligned word of 4 bytes until `word comparison value` ("==", "!=", "<", "<=", ">", ">="). Other
         threads run at the same time. Timeout after `timeout` seconds; None waits until it holds. Closed if another
@@ -325,13 +341,13 @@ class Mapping(Closable):
         """
         self._wait(library().barcopy_wait32, offset, 4, comparison, value, timeout)
 
-    def wait64(self, offset, comparison, value, timeout=None):
+    def wait64(self, offset: int, comparison: str, value: int, timeout: float | None = None) -> None:
         """wait32() for a word of 8 bytes."""
         self._wait(library().barcopy_wait64, offset, 8, comparison, value, timeout)
 
     # ---- views ------------------------------------------------------------------------------
 
-    def view(self):
+    def view(self) -> memoryview:
         """
         The memory itself, as a memoryview of bytes: read-only if the mapping is. It stays mapped
         while a view, slice or array of it exists, also after close().
@@ -347,7 +363,7 @@ class Mapping(Closable):
         view = memoryview(memory).cast("B")
         return view.toreadonly() if self.read_only else view
 
-    def array(self, dtype=None, shape=None):
+    def array(self, dtype: DType = None, shape: int | Sequence[int] | None = None) -> ndarray[Any, Any]:
         """
         A view as a numpy array, by default with the type and shape of the mapped object, else of bytes.
         Types that numpy lacks (bfloat16) need a dtype, such as "int16".
@@ -366,12 +382,12 @@ class Mapping(Closable):
             shape = self._where.shape
         return flat if shape is None else flat.reshape(shape)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: DType = None, copy: bool | None = None) -> ndarray[Any, Any]:
         """numpy.asarray(mapping): array(), as numpy makes it by __buffer__ from Python 3.12 on."""
         a = self.array()
         return a.astype(a.dtype if dtype is None else dtype, copy=bool(copy))
 
-    def __buffer__(self, flags):
+    def __buffer__(self, flags: int) -> memoryview:
         """memoryview(mapping), from Python 3.12 on: view() with the mapping's type and shape."""
         if self.read_only and flags & 1:  # PyBUF_WRITABLE
             raise BufferError("the mapping is read-only")
@@ -388,7 +404,7 @@ class Mapping(Closable):
     # ---- for other libraries ----------------------------------------------------------------
 
     @property
-    def __cuda_array_interface__(self):
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         """
         For CuPy, Numba and torch.as_tensor(): an array, by default of bytes. It must not be used after
         close(); an array by DLPack may. The consumer need not wait for a stream.
@@ -401,11 +417,12 @@ class Mapping(Closable):
         return {"shape": self._where.shape or (self.size,), "typestr": typestr,
                 "data": (self.address, self.read_only), "strides": None, "stream": None, "version": 3}
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         """Memory of a GPU of CUDA, or memory of cudaHostAlloc."""
         return (_dlpack.CUDA_HOST, 0) if self.backend == "host" else (_dlpack.CUDA, self.device)
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         """
         For torch.from_dlpack() and other consumers: an array of the same memory, which stays mapped and
         allocated while that array exists, also after close(). After write() the consumer need not wait for a
@@ -434,29 +451,29 @@ class Mapping(Closable):
         return value.value
 
     @property
-    def backend(self):
+    def backend(self) -> str:
         """The name of the backend: gdrdrv, rm, dmabuf or host."""
         number = self._attribute(_lib.ATTR_BACKEND)
         return _lib.BACKENDS.get(number, str(number))
 
     @property
-    def mapping_type(self):
+    def mapping_type(self) -> str:
         """The kind of the CPU's mapping: write-combining, caching or device."""
         number = self._attribute(_lib.ATTR_MAPPING_TYPE)
         return _lib.MAPPING_TYPES.get(number, str(number))
 
     @property
-    def device(self):
+    def device(self) -> int:
         """CUDA's ordinal of the GPU."""
         return self._attribute(_lib.ATTR_DEVICE)
 
     @property
-    def persistent(self):
+    def persistent(self) -> bool:
         """True if the mapping outlives the free of its memory."""
         return bool(self._attribute(_lib.ATTR_PERSISTENT))
 
     @property
-    def sync_memops(self):
+    def sync_memops(self) -> bool:
         """False (VMM memory, as of expandable segments): cudaMemcpy and cudaMemset may return before they are done.
         Kernels and asynchronous copies are to be waited for in any case."""
         return bool(self._attribute(_lib.ATTR_SYNC_MEMOPS))
@@ -474,7 +491,7 @@ class Memory(Mapping):
         self._mem = mem
         super().__init__(context, mem.handle.h, mem.cpu_ptr, where, release, parents)
 
-    def export(self):
+    def export(self) -> int:
         """A descriptor for Context.import_memory() in another process, which also needs `size`. The caller
         closes it."""
         fd = ctypes.c_int()

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT
 """A pinned range that is mapped and unmapped by its user: gdr_pin_buffer(3), gdr_map(3)."""
+from __future__ import annotations
+
 from ctypes import byref, c_int, c_void_p
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _lib
 from ._lib import check, library
 from ._life import Closable, OrUndo, Use
 from .mapping import Mapping
+
+if TYPE_CHECKING:
+    from .context import Context
 
 
 class PinInfo(NamedTuple):
@@ -20,6 +25,9 @@ class PinInfo(NamedTuple):
 class Pin(Closable):
     """Made by Context.pin(). Context.map() does both at once, and shares pins."""
 
+    context: Context
+    address: int
+    size: int
     _what = "pin"
 
     def __init__(self, context, handle, where, parents):
@@ -33,7 +41,7 @@ class Pin(Closable):
         self._begin(release, parents, where.keep)
         context._made(self)
 
-    def map(self):
+    def map(self) -> Mapping:
         """A Mapping of the range; one at a time."""
         context, handle, info = self.context, self._handle, self.info()
         pointer = c_void_p()
@@ -48,7 +56,7 @@ class Pin(Closable):
                 return Mapping(context, handle, base + (self.address - info.address),
                                self._where, release, (self._life,))
 
-    def info(self):
+    def info(self) -> PinInfo:
         """PinInfo: the pinned range, and how it is mapped."""
         raw = _lib.Info()
         with Use(self._life), Use(self.context._life):
@@ -57,7 +65,7 @@ class Pin(Closable):
                        _lib.MAPPING_TYPES.get(raw.mapping_type, str(raw.mapping_type)))
 
     @property
-    def revoked(self):
+    def revoked(self) -> bool:
         """True if the memory was freed and the mapping ended with it."""
         flag = c_int()
         with Use(self._life), Use(self.context._life):

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: MIT
 """Posts and calls from kernels to the CPU."""
-import collections
+from __future__ import annotations
+
 import ctypes
-from ctypes import byref, c_uint32, c_uint64
+from ctypes import Structure, byref, c_uint32, c_uint64
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from . import _lib
 from ._lib import check, fitting, library
 from ._life import Closable, Use
 
-Post = collections.namedtuple("Post", "number message call")
-Post.__doc__ = """
-What Port.receive() gives: its number; its bytes; None, or the name of a call for Port.answer(), whose message's
-first 4 bytes are not the caller's.
-"""
+if TYPE_CHECKING:
+    from .context import Context
+
+
+class Post(NamedTuple):
+    """What Port.receive() gives."""
+
+    number: int
+    message: bytes
+    call: Optional[int]  # for Port.answer(): the first 4 bytes of a call's message are not the caller's
 
 
 class Port(Closable):
@@ -23,6 +30,7 @@ class Port(Closable):
     close() ends the port at once: no kernel that has its view may run or be pending, as for freed memory.
     """
 
+    context: Context
     _what = "port"
 
     def __init__(self, context, port, parents):
@@ -33,14 +41,14 @@ class Port(Closable):
         context._made(self)
 
     @property
-    def view(self):
+    def view(self) -> Structure:
         """The parameter of kernels, by value: a ctypes.Structure of 32 bytes; the same to all of them."""
         view = _lib.PortView()
         with Use(self._life):
             check(library().barcopy_port_get_view(self._port, byref(view)))
         return view
 
-    def receive(self, most=32, timeout=None):
+    def receive(self, most: int = 32, timeout: float | None = None) -> list[Post]:
         """
         A list of 1 to `most` posts, at most 32, in the order of their numbers. Timeout: none came for so many
         seconds; None waits until it comes. An Error with EPIPE: end() was called and no post is left; Closed: by
@@ -53,20 +61,20 @@ class Port(Closable):
             return [Post(m.post, ctypes.string_at(m.data, m.size), m.call or None)
                     for m in self._messages[:self._count.value]]
 
-    def retire(self, post, count=1):
+    def retire(self, post: int, count: int = 1) -> None:
         """Of a manual port: retires the posts `post` to post + count - 1, which were received; in any order."""
         post, count = fitting(c_uint64, post, "post"), fitting(c_uint32, count, "count")
         with Use(self._life):
             check(library().barcopy_port_retire(self._port, post, count))
 
-    def answer(self, answers):
+    def answer(self, answers: dict[int, int]) -> None:
         """Answers calls: {call: 56 bits}, all by one push. Each call once."""
         calls = (c_uint32 * len(answers))(*(fitting(c_uint32, call, "a call") for call in answers))
         values = (c_uint64 * len(answers))(*(fitting(c_uint64, value, "an answer") for value in answers.values()))
         with Use(self._life):
             check(library().barcopy_port_answer(self._port, calls, values, len(answers)))
 
-    def stop(self, abort=False):
+    def stop(self, abort: bool = False) -> None:
         """
         Kernels post nothing more: receive until they have ended. With abort they do not wait for the CPU
         either, and posts that had no space are lost, and those after them.
@@ -74,7 +82,7 @@ class Port(Closable):
         with Use(self._life):
             check(library().barcopy_port_stop(self._port, abort and _lib.PORT_ABORT))
 
-    def end(self):
+    def end(self) -> None:
         """No kernel posts any more: receive() gives what is left, then EPIPE."""
         with Use(self._life):
             check(library().barcopy_port_end(self._port))

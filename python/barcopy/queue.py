@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Messages between the CPU and a kernel that is running."""
+from __future__ import annotations
+
 import ctypes
-from ctypes import byref, c_char, c_size_t
+from ctypes import Structure, byref, c_char, c_size_t
+from typing import TYPE_CHECKING
 
 from . import _lib
 from ._lib import check, library
 from ._life import Closable, Use
 from ._memory import host_memory
+
+if TYPE_CHECKING:
+    from ._hints import Buffer
+    from .context import Context
 
 _LINE = 48
 
@@ -23,6 +30,7 @@ class Queue(Closable):
     another kernel waits until it ends (CUDA_MODULE_LOADING=EAGER in the environment loads all at once).
     """
 
+    context: Context
     _what = "queue"
 
     def __init__(self, context, queue, parents):
@@ -33,7 +41,7 @@ class Queue(Closable):
         context._made(self)
 
     @property
-    def view(self):
+    def view(self) -> Structure:
         """
         The kernel's parameter, by value: a ctypes.Structure of 40 bytes. Its launcher takes bytes(view) or the
         address. One warp at a time: two at once corrupt the queue.
@@ -43,7 +51,7 @@ class Queue(Closable):
             check(library().barcopy_queue_get_view(self._queue, byref(view)))
         return view
 
-    def send(self, message, timeout=None, ordered=False):
+    def send(self, message: Buffer, timeout: float | None = None, ordered: bool = False) -> None:
         """
         Sends a buffer's bytes. Timeout: no space after so many seconds, 0 does not wait, None waits for ever. ordered:
         a kernel that takes it ordered sees what this thread stored before, in host memory too.
@@ -54,7 +62,7 @@ class Queue(Closable):
             _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._queue, host, size, flags, ns),
                       self._life)
 
-    def receive(self, timeout=None):
+    def receive(self, timeout: float | None = None) -> bytes:
         """
         The kernel's next reply. Timeout: none came for so many seconds, 0 does not wait, None waits for ever. None is
         left if there is none once the kernel's stream was synchronised.
@@ -64,7 +72,7 @@ class Queue(Closable):
                 self._queue, self._received, _LINE, byref(self._size), ns), self._life)
             return ctypes.string_at(self._received, self._size.value)
 
-    def stop(self, abort=False):
+    def stop(self, abort: bool = False) -> None:
         """
         Tells the kernel to stop after all messages sent before. Replies are still to be received: a kernel that
         has no space for one waits, unless abort is true; that reply and messages not yet taken are then lost.

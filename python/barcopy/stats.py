@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Statistics, as barcopy_get_stats(3) returns them."""
+from __future__ import annotations
+
 import ctypes
 from typing import NamedTuple
 
@@ -35,6 +37,6 @@ def of_raw(g):
     return Stats(bool(raw.flags & _lib.STATS_COPIES), **numbers)
 
 
-def stats():
+def stats() -> Stats:
     """Stats of the process."""
     return of_raw(None)

@@ -62,57 +62,34 @@ PY
 [ "$(grep -c offsetof "$tmp/layout.c")" -gt 50 ] && gcc -fsyntax-only -Iinclude "$tmp/layout.c"
 ok "structs are those of the headers"
 
-# The types for checkers: every public name and member, with its parameters.
+# The types for checkers: each public function, method and property names those of its parameters and of its result.
 "$python" - <<'PY'
-import ast, inspect, sys
+import inspect, sys
 import barcopy
-tree = ast.parse(open("python/barcopy/__init__.pyi").read())
 bad = []
 
-def parameters(function):
-    if isinstance(function, ast.FunctionDef):
-        a = function.args
-        return [x.arg for x in a.posonlyargs + a.args + a.kwonlyargs], len(a.defaults) + sum(d is not None for d in a.kw_defaults)
-    p = [x for x in inspect.signature(function).parameters.values() if x.kind != x.VAR_POSITIONAL]
-    return [x.name for x in p], sum(x.default is not x.empty for x in p)
+def typed(where, function):
+    of = inspect.signature(function)
+    for p in of.parameters.values():
+        if p.annotation is p.empty and p.name != "self":
+            bad.append(f"{where}: {p.name} has no type")
+    if of.return_annotation is of.empty:
+        bad.append(f"{where}: the result has no type")
 
-def compare(where, stub, real):
-    kind = "property" if stub.decorator_list else "function"
-    if isinstance(real, property) != (kind == "property"):
-        bad.append(f"{where} is no {kind}")
-    elif kind == "function" and parameters(stub) != parameters(real):
-        bad.append(f"{where}: {parameters(stub)}, the code has {parameters(real)}")
-
-names = set()
-for node in tree.body:
-    if isinstance(node, ast.FunctionDef):
-        names.add(node.name)
-        compare(node.name, node, getattr(barcopy, node.name))
-    elif isinstance(node, ast.AnnAssign):
-        names.add(node.target.id)
-    elif isinstance(node, ast.ImportFrom):
-        module = sys.modules.get(f"barcopy.{node.module}") if node.level else None
-        bad += [f"{node.module} has no {n.name}" for n in node.names if node.level and not hasattr(module, n.name)]
-        names |= {n.asname for n in node.names if n.asname}  # "as": the stub's own name
-    elif isinstance(node, ast.ClassDef):
-        if any(getattr(b, "id", "") == "Protocol" for b in node.bases):
-            continue
-        if node.name[0] != "_":
-            names.add(node.name)
-        real = {"_Closable": barcopy.Pin.__mro__[1]}.get(node.name) or getattr(barcopy, node.name)
-        functions = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
-        for name, stub in functions.items():
-            compare(f"{node.name}.{name}", stub, vars(real).get(name, getattr(real, name, None)))
-        public = {n for n, v in vars(real).items()
-                  if n[0] != "_" and (inspect.isfunction(v) or isinstance(v, property))}
-        inherited = {"close"} # Context overrides it
-        bad += [f"{node.name}.{n} is not in the stub" for n in public - set(functions) - inherited]
-if names - {"__version__", "open"} != set(barcopy.__all__):
-    bad.append(f"names: {sorted(names ^ set(barcopy.__all__))}")
+assert {n for n in vars(barcopy) if n[0].isupper()} == {n for n in barcopy.__all__ if n[0].isupper()}
+for name in ["open", *barcopy.__all__]:
+    thing = getattr(barcopy, name)
+    if inspect.isfunction(thing):
+        typed(name, thing)
+    elif inspect.isclass(thing) and thing.__module__ != "barcopy._lib":
+        for n, v in [*vars(thing).items(), *vars(barcopy.Pin.__mro__[1]).items()]:
+            v = v.fget if isinstance(v, property) else v
+            if inspect.isfunction(v) and (n[0] != "_" or n in ("__enter__", "__array__", "__buffer__", "__dlpack__")):
+                typed(f"{name}.{n}", v)
 print("\n".join("# " + b for b in bad), end="\n" if bad else "")
 sys.exit(bool(bad))
 PY
-ok "the types are those of the code"
+ok "every public call has types"
 
 # The error of a missing library names its sources.
 BARCOPY_LIBRARY=/nowhere.so "$python" -c 'import barcopy; barcopy.open()' 2>"$tmp/text"

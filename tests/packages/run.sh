@@ -43,7 +43,7 @@ files_rpm() {
 # The file "contents" lists the files by Debian's names; "-": only Debian's packages have it, "+":
 # only RPM's. Files that are made from sources are not listed: each source must have its file.
 follow='/usr/src/gdrdrv-[^/]*/[a-z0-9_]*\.[ch]$|/man/man[13]/|/bin/gdrcopy_|/completions/gdrcopy_|/docs/|/examples/'
-follow+='|/barcopy/[a-z_]*\.pyi?$|\.build-id|/doc/[^/]*/(changelog(\.Debian)?\.gz|copyright)$'
+follow+='|/barcopy/[a-z_]*\.py$|\.build-id|/doc/[^/]*/(changelog(\.Debian)?\.gz|copyright)$'
 contents() { # deb|rpm
 	local f
 	"files_$1" >"$tmp/all"

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""What the methods' types name, for type checkers alone: no module imports it at run time."""
+from typing import Any, Protocol, Tuple, Union
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+from numpy import ndarray
+
+
+class CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class HostArray(Protocol):
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+class DLPack(Protocol):
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+
+class Tensor(Protocol):
+    @property
+    def is_cpu(self) -> bool: ...
+    def data_ptr(self) -> int: ...
+
+
+class Index(Protocol):
+    def __index__(self) -> int: ...
+
+
+# An array on a GPU, one in memory of cudaHostAlloc, or an address.
+Device = Union[CudaArray, DLPack, HostArray, Index]
+# What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.
+Buffer = Union[ReadableBuffer, "ndarray[Any, Any]", Tensor]
+Writable = Union[WriteableBuffer, "ndarray[Any, Any]", Tensor]
+# "float32", or a type of numpy's or PyTorch's, which need not be installed.
+DType = Any
+Piece = Union[Tuple[int, Buffer], Tuple[int, Buffer, bool]]
