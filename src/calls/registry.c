@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) int get(barcopy_cache_t c, uint64_t
 		return gdri_null("region");
 	e = gdri_cache_hit(cache, addr, size);
 	if (__builtin_expect(!!e, 1)) {
-		/* Beside gdr_close() it may be a later cache's of the same slot. */
+		/* During gdr_close() it may be a later cache's of the same slot. */
 		if (__builtin_expect(!gdri_slot_is(&cache->slot, (uintptr_t)c), 0)) {
 			(void)gdri_cache_unuse(cache, e);
 			return refuse(c);
