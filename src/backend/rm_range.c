@@ -105,10 +105,9 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 	const struct rm_export_515 *old = data; /* both begin alike */
 	const struct rm_export_570 *now = data;
 	bool is_old = _IOC_SIZE(request) == sizeof(*old);
-	const rm_handle *objects = is_old ? old->objects : now->objects;
-	const uint64_t *offsets = is_old ? old->offsets : now->offsets;
-	const uint64_t *sizes = is_old ? old->sizes : now->sizes;
 	struct export *export = arg;
+	const rm_handle *objects;
+	const uint64_t *offsets, *sizes;
 	uint32_t status;
 
 	if (_IOC_TYPE(request) != RM_IOC_TYPE || _IOC_NR(request) != RM_EXPORT_NUMBER)
@@ -128,6 +127,9 @@ static void observe(void *arg, int fd, unsigned long request, const void *data)
 		return;
 	export->lasting |= export->sources.count && export->client != old->client;
 	export->client = old->client;
+	objects = is_old ? old->objects : now->objects;
+	offsets = is_old ? old->offsets : now->offsets;
+	sizes = is_old ? old->sizes : now->sizes;
 	for (uint32_t i = 0; i < old->count; i++)
 		export->no_memory |=
 			!add_object(&export->sources, objects[i], offsets[i], sizes[i]);
