@@ -124,13 +124,14 @@ static void errors(void)
 	cache = new_cache(OPTIONS());
 	FAILS(EINVAL, barcopy_cache_get(NULL, d, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(nobody, d, 1, &r));
-	FAILS(EINVAL, barcopy_cache_get(cache, d, 0, &r));
+	FAILS_WITH(EINVAL, "size is 0", barcopy_cache_get(cache, d, 0, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, 0, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, NULL));
 	FAILS(EOVERFLOW, barcopy_cache_get(cache, d, SIZE_MAX, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uint64_t)1 << 60, 1, &r));
 	FAILS_WITH(EINVAL, "beyond any device address",
 		   barcopy_cache_get(cache, ((uint64_t)1 << 57) - 1, 2, &r));
+	FAILS_WITH(EINVAL, "no backend can pin", barcopy_cache_get(cache, ((uint64_t)1 << 57) - 1, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
 	ck_assert_uint_eq(r.size, 42);
@@ -139,6 +140,10 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
 	OK(barcopy_cache_invalidate(cache, d, 1));
 	FAILS(EINVAL, barcopy_cache_invalidate(NULL, d, 1));
+	/* the users of a region share its handle, so only the cache has copy options */
+	OK(barcopy_cache_get(cache, d, 1, &r));
+	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
+	OK(barcopy_cache_put(cache, &r));
 	/* a refused argument changes no region */
 	touch(cache, d);
 	FAILS(EINVAL, barcopy_cache_get(cache, d + CHUNK - 1, 2, &r));
@@ -146,17 +151,6 @@ static void errors(void)
 	/* all that lies behind an address */
 	OK(barcopy_cache_invalidate(cache, d + CHUNK - 1, UINT64_MAX));
 	ck_assert(!touch(cache, d));
-}
-
-/* The users of a region share its handle, so only the cache has copy options. */
-static void options_are_the_caches(void)
-{
-	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 4096 };
-	barcopy_region_t r;
-
-	OK(barcopy_cache_get(BY_NOTICE(), vmm_new(0, 1), CHUNK, &r));
-	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, &o));
-	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
 }
 
 /* Without memory for a handle each call fails as such, and keeps no pin; later calls succeed. */
@@ -221,8 +215,16 @@ static void no_memory_for_a_cache(void)
 	OK(barcopy_cache_get(cache, b, 256, &r));
 	ck_assert_str_eq(wrap_failed(), "malloc");
 	wrap_reset();
-	ck_assert(same_memory(r.handle, r.cpu_ptr, b));
+	ck_assert(is_same(&r));
 	ck_assert_uint_eq(cache_stats(cache).misses, 2);
+	/* Nor for its pages in the table: then the region is its caller's alone. */
+	a = standin_alloc(80 * CHUNK) + 79 * CHUNK; /* no page near it is in the table */
+	wrap_fail("calloc", 1, ENOMEM);
+	OK(barcopy_cache_get(cache, a, 8, &r));
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	wrap_reset();
+	cache_table_check();
+	ck_assert(!touch(cache, a) && touch(cache, a));
 }
 
 /* ---- limits and evictions --------------------------------------------------------------------- */
@@ -704,20 +706,26 @@ static void half_entered(void)
 	ck_assert_ptr_null(gdri_pages_find(&pages, end));
 }
 
-/* An item that fills a node keeps the pages that no later one takes. */
+/* An item that fills a node is found in a part of it once, and keeps the pages that no later one takes. */
 static void node_is_split(void)
 {
-	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS, start = 7 * node;
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS, start = GDRI_PAGES_LIMIT - node;
 	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	uint64_t from = start + PAGE, stop;
 	struct gdri_pages pages = { root };
 	int item[2];
 
 	OK(gdri_pages_enter(&pages, start, start + node, &item[0]));
+	ck_assert_ptr_eq(gdri_pages_next(&pages, &from, start + 2 * PAGE, &stop), &item[0]);
+	ck_assert_uint_eq(stop, start + 2 * PAGE);
+	ck_assert_ptr_null(gdri_pages_next(&pages, &stop, start + 2 * PAGE, &from));
 	OK(gdri_pages_enter(&pages, start + PAGE, start + 2 * PAGE, &item[1]));
 	for (uint64_t at = start; at < start + node; at += PAGE)
 		ck_assert_ptr_eq(gdri_pages_find(&pages, at), &item[at == start + PAGE]);
 	ck_assert_ptr_null(gdri_pages_find(&pages, start - 1));
 	ck_assert_ptr_null(gdri_pages_find(&pages, start + node));
+	gdri_pages_erase(&pages, start, start + node, &item[0]);
+	ck_assert_ptr_eq(gdri_pages_find(&pages, start + PAGE), &item[1]);
 }
 
 /* What a region has noted and learnt of its allocations is freed with it. */
@@ -841,12 +849,18 @@ static void invalidated_inside_a_call(void)
 	barcopy_cache_t cache = BY_NOTICE();
 	CUdeviceptr d = vmm_new(0, 1);
 
-	get_and_put(cache, d);
-	gdri_inside_enter();
-	OK(barcopy_cache_invalidate(cache, d, 1));
-	ck_assert_uint_eq(pinned(), 1);
-	gdri_inside_leave();
-	ck_assert_uint_eq(pinned(), 0);
+	for (uint64_t i = 1; i < 3; i++) {
+		get_and_put(cache, d);
+		gdri_inside_enter();
+		OK(barcopy_cache_invalidate(cache, d, 1));
+		ck_assert_uint_eq(pinned(), 1);
+		if (i == 2) { /* or by the next call on the cache */
+			ck_assert_uint_eq(cache_stats(cache).regions, 0);
+			ck_assert_uint_eq(cache_stats(cache).invalidations, i);
+		}
+		gdri_inside_leave();
+		ck_assert_uint_eq(pinned(), 0);
+	}
 }
 
 static barcopy_cache_t at_work;
@@ -970,9 +984,8 @@ static void threads(void)
 static const struct unit_test tests[] = {
 	{ "put", put },
 	{ "errors", errors },
-	{ "copy options are the cache's", options_are_the_caches },
 	{ "no memory for a handle", no_memory_for_a_handle, "" },
-	{ "no memory for a cache", no_memory_for_a_cache, "" },
+	{ "no memory for a cache", no_memory_for_a_cache, DMABUF },
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
 	{ "no NVML", no_nvml, "GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "default number of regions", default_regions, "" },

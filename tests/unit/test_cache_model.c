@@ -105,6 +105,11 @@ static struct memory *any_range(unsigned int *first, unsigned int *pages)
 	return m;
 }
 
+static void hit_all(barcopy_cache_t cache)
+{
+	cache_table_hit((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)cache));
+}
+
 static void check(void)
 {
 	barcopy_cache_stats_t s = cache_stats(w.cache);
@@ -126,7 +131,7 @@ static void check(void)
 	if (w.rules->max_regions && !w.count)
 		ck_assert_uint_le(s.regions, w.rules->max_regions);
 	if (!below(50))
-		cache_table_hit((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)w.cache));
+		hit_all(w.cache);
 	if (below(50))
 		return;
 	/* Nothing but the regions in use is left, and the table is whole. */
@@ -449,6 +454,8 @@ static void bounded(void)
 		any_bytes(&low, &high);
 		if (!below(20))
 			refused(cache, low);
+		if (cache && i % 20 == 0)
+			hit_all(cache);
 		if (cache && !below(20)) {
 			OK(barcopy_cache_invalidate(cache, low, high - low));
 		} else if (count < (i / 50 % 4 ? 3 : USES) && below(100) < 65) {
