@@ -92,20 +92,50 @@ void step_close(void)
 
 /* ---- a forked child ---------------------------------------------------------------------------- */
 
+static void cache_of_the_parent(barcopy_cache_t name)
+{
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_region_t region;
+
+	FAILS(EACCES, barcopy_cache_get(name, 4096, 8, &region));
+	FAILS(EACCES, barcopy_cache_invalidate(name, 4096, 8));
+	FAILS(EACCES, barcopy_cache_trim(name, 0));
+	FAILS(EACCES, barcopy_cache_get_stats(name, &s));
+	FAILS(EACCES, barcopy_cache_destroy(name));
+	for (struct view *v = NULL; (v = next_view(v, -1));)
+		if (v->kind == CACHED && w.cache[v->cache].name == name)
+			FAILS(EACCES, barcopy_cache_put(name, &v->region));
+}
+
 static int child(void *unused)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	gdr_mh_t h = { 77 };
+	barcopy_mem_t mem;
+	void *map = NULL;
+	int flag = 77;
 	gdr_t own;
 
 	(void)unused;
 	for (struct view *v = NULL; (v = next_view(v, -1));) {
 		copies_refused(v->h, v->cpu, EACCES);
+		FAILS(EACCES, gdr_pin_buffer_v2(of(v), v->addr, 1, 0, &h));
+		FAILS(EACCES, gdr_map(of(v), v->h, &map, 1));
+		FAILS(EACCES, gdr_unmap(of(v), v->h, v->map, 1));
+		FAILS(EACCES, gdr_get_callback_flag(of(v), v->h, &flag));
 		FAILS(EACCES, gdr_unpin_buffer(of(v), v->h));
+		FAILS(EACCES, barcopy_map_range(of(v), v->addr, 1, 0, &map, &h));
+		FAILS(EACCES, barcopy_unmap_range(of(v), v->h));
+		FAILS(EACCES, barcopy_mem_alloc(of(v), 0, 1, 0, &mem));
+		FAILS(EACCES, barcopy_mem_export(of(v), &v->own, &flag));
+		FAILS(EACCES, barcopy_mem_free(of(v), &v->own));
 		FAILS(EACCES, barcopy_set_copy_options(v->h, NULL));
+		FAILS(EACCES, barcopy_get_stats(of(v), &s));
 	}
 	for (int i = 0; i < CACHES; i++)
 		if (w.cache[i].name)
-			FAILS(EACCES, barcopy_cache_trim(w.cache[i].name, 0));
+			cache_of_the_parent(w.cache[i].name);
+	MUST(h.h == 77 && flag == 77 && !map, "an output was written");
 	own = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_msg(own != NULL, "%s", barcopy_last_error());
 	for (int i = 0; i < CONTEXTS; i++)

@@ -77,17 +77,20 @@ static void check_engine(const struct place *p, bool to, barcopy_stats_t before)
 static void refused(const struct place *p)
 {
 	const struct view *v = p->v;
-	size_t end = v->size - p->at;
+	bool whole = v->kind == PIN && v->mem->kind != HOST; /* all that is mapped may be touched */
+	uint8_t *begin = whole ? v->map : v->cpu, *end = begin + (whole ? v->mapped : v->size);
 
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, NULL, p->cpu, 1));
 	FAILS(EINVAL, gdr_copy_to_mapping(v->h, p->cpu, NULL, 1));
 	OK(gdr_copy_to_mapping(v->h, p->cpu, NULL, 0));
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, buf, 1));
-	if (v->kind == RANGE || v->kind == OWN) {
-		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, p->cpu, end + 1));
-		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, v->cpu - 1, 2));
-		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, v->cpu + v->size, 1));
+	if (whole || v->kind == RANGE || v->kind == OWN) {
+		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, p->cpu, (size_t)(end - p->cpu) + 1));
+		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, begin - 1, 2));
+		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, end, 1));
 		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, p->cpu, SIZE_MAX));
+		OK(gdr_copy_from_mapping(v->h, buf, end - 1, 1));
+		count(p, false, 1);
 	}
 }
 
@@ -138,6 +141,8 @@ static void put_word(const struct place *p, uint64_t value)
 		return;
 	memset(line, (int)value, sizeof(line));
 	memcpy(line, &value, sizeof(value));
+	if (how == 4 && !wanted)
+		FAILS(EINVAL, barcopy_post_line(h, p->cpu, NULL));
 	rc = how == 0	? barcopy_put32(h, p->cpu, (uint32_t)value)
 	     : how == 1 ? barcopy_post32(h, p->cpu, (uint32_t)value)
 	     : how == 2 ? barcopy_put64(h, p->cpu, value)
@@ -189,6 +194,7 @@ static void look_at_word(const struct place *p)
 		       : barcopy_wait64(p->v->h, p->cpu, cmp, other, 0);
 	MUST(rc == wanted, "a wait by %d: errno %d, not %d", cmp, rc, wanted);
 	w.want[p->v->ctx].waits += !rc;
+	OK(barcopy_flush(p->v->h));
 	OK(barcopy_fence(p->v->h, 1 + below(4)));
 	FAILS(EINVAL, barcopy_fence(p->v->h, 5));
 	FAILS(EINVAL, barcopy_wait32(p->v->h, p->cpu, BARCOPY_CMP_GE + 1, 0, 0));
@@ -225,7 +231,7 @@ static unsigned int cut(const struct place *p, barcopy_copy_seg_t *seg)
 		at += size && p->size - at > size
 			      ? below(3) && p->size - at - size > 64 ? below(64) : 0
 			      : 0;
-		seg[i] = (barcopy_copy_seg_t){ .map_ptr = p->cpu + at,
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = size ? p->cpu + at : NULL,
 					       .host_ptr = buf + at,
 					       .size = size,
 					       .flags = once_in(3) };
@@ -253,11 +259,18 @@ static void moved(const struct place *p, const barcopy_copy_seg_t *seg, unsigned
 		written(p);
 }
 
+/* A vector that is refused has read nothing. */
+static void untouched(size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		MUST(buf[i] == 0x77, "byte %zu is read", i);
+}
+
 void step_vector(void)
 {
 	barcopy_copy_seg_t seg[PIECES];
 	struct place p;
-	unsigned int n, bad, odd = below(24), flags = below(2);
+	unsigned int n, bad, odd = below(30), flags = below(2);
 	bool to = below(2);
 	int rc, wanted = 0;
 
@@ -272,11 +285,13 @@ void step_vector(void)
 		memset(buf, 0x77, p.size);
 	if (odd == 0)
 		flags |= 2 << below(2);
+	if (odd == 4)
+		seg[bad].size = SIZE_MAX;
 	seg[bad].reserved = odd == 1;
 	seg[bad].flags |= odd == 2 ? 2 : 0;
 	if (odd == 3)
 		seg[bad].host_ptr = NULL;
-	if (odd < 3 || (odd == 3 && seg[bad].size)) /* an empty piece needs no memory */
+	if (odd < 3 || odd == 4 || (odd == 3 && seg[bad].size)) /* an empty piece needs no memory */
 		wanted = EINVAL;
 	for (unsigned int i = 0; to && p.read_only && i < n; i++)
 		wanted = wanted ? wanted : seg[i].size ? EACCES : 0;
@@ -291,6 +306,8 @@ void step_vector(void)
 		moved(&p, seg, n, to);
 	else
 		written(&p);
+	if (rc && !to)
+		untouched(p.size);
 }
 
 /* One piece through each of several handles. */
@@ -298,7 +315,9 @@ void step_vectors(void)
 {
 	barcopy_handle_seg_t v[PIECES];
 	struct place p[PIECES];
-	unsigned int n = 0, refuse = below(12);
+	unsigned int n = 0, refuse = below(18), flags = below(2) ? BARCOPY_COPY_NO_FENCE : 0;
+	struct view *pin = any_view(PIN);
+	barcopy_handle_seg_t *last;
 	bool to = below(2);
 	int rc, wanted = 0;
 	size_t used = 0;
@@ -317,16 +336,34 @@ void step_vectors(void)
 		return;
 	if (to)
 		fill(buf, used);
-	if (refuse == 0) {
-		v[n - 1].handle.h ^= 1UL << 40;
+	else
+		memset(buf, 0x77, used);
+	last = &v[n - 1];
+	if (refuse == 0)
+		last->handle.h ^= 1UL << 40;
+	else if (refuse == 1)
+		last->seg.map_ptr = buf;
+	else if (refuse == 2)
+		last->seg.flags |= 2;
+	else if (refuse == 3)
+		last->seg.reserved = 1;
+	else if (refuse == 4)
+		last->seg.host_ptr = NULL;
+	else if (refuse == 5)
+		flags |= 4;
+	else if (refuse == 6 && pin && !pin->mapped)
+		last->handle = pin->h;
+	else
+		refuse = 7;
+	if (refuse < 7)
 		wanted = wanted ? wanted : EINVAL;
-	} else if (refuse == 1) {
-		v[n - 1].seg.map_ptr = buf;
-		wanted = wanted ? wanted : EINVAL;
-	}
-	say("vector through %u handles %s them", n, to ? "to" : "from");
-	rc = to ? barcopy_copyv_to_mappings(v, n, 0) : barcopy_copyv_from_mappings(v, n, 0);
-	MUST(rc == wanted || (rc && wanted && refuse < 2), "errno %d, not %d", rc, wanted);
+	say("vector through %u handles %s them, flags %u", n, to ? "to" : "from", flags);
+	rc = to ? barcopy_copyv_to_mappings(v, n, flags) : barcopy_copyv_from_mappings(v, n, flags);
+	MUST(rc == wanted || (rc && wanted && refuse < 7), "errno %d, not %d", rc, wanted);
+	for (unsigned int i = 0; !rc && flags && i < n; i++)
+		OK(barcopy_fence(v[i].handle, BARCOPY_FENCE_FULL));
+	FAILS(EINVAL, barcopy_copyv_from_mappings(NULL, 1, 0));
+	OK(barcopy_copyv_to_mappings(NULL, 0, 0));
 	for (unsigned int i = 0; !rc && i < n; i++) {
 		count(&p[i], to, p[i].size);
 		if (to)
@@ -335,6 +372,8 @@ void step_vectors(void)
 			MUST(!memcmp(p[i].bytes, v[i].seg.host_ptr, p[i].size),
 			     "handle %u is read wrong", i);
 	}
+	if (rc && !to)
+		untouched(used);
 	for (unsigned int i = 0; i < n; i++)
 		written(&p[i]);
 }

@@ -91,7 +91,7 @@ static void one_step(void)
 
 static const struct machine machines[] = {
 	{ "rm", ON_RM, RM },
-	{ "rm, counted", ON_RM "GDRCOPY_STATS=1", RM },
+	{ "rm, counted", ON_RM "GDRCOPY_STATS=1 GDRCOPY_CPU_MASK=sse2", RM },
 	{ "rm, a small BAR", ON_RM "GDRSIM_BAR1_MIB=16", RM, .small = true },
 	{ "rm, two GPUs", ON_RM "GDRSIM_DEVICES=2", .backend = BARCOPY_BACKEND_RM, .devices = 2 },
 	{ "dma-buf", ON_DMABUF, DMABUF },

@@ -1,58 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_set_copy_options() on the stand-ins: arguments, and failures when they are set. The copy
- * engine's own tests are in test_copy_engine.c.
+ * barcopy_set_copy_options() where memory is freed, and its environment. Its arguments and failures
+ * are rules of tests/model, the copy engine's own tests are in test_copy_engine.c.
  */
 
-#include "common/resources.h"
-#include "common/wrap.h"
 #include "mapped.h"
-
-static void arguments(void)
-{
-	struct {
-		barcopy_copy_options_t o;
-		uint64_t later;
-	} longer = { .o = { .struct_size = sizeof(longer) } };
-	static const barcopy_copy_options_t bad[] = {
-		{ .struct_size = 0 },
-		{ .struct_size = sizeof(bad[0]) - 1 },
-		{ .struct_size = sizeof(bad[0]), .flags = 1 },
-		{ .struct_size = sizeof(bad[0]), .reserved = 1 },
-	};
-	barcopy_copy_options_t o = { .struct_size = sizeof(o) };
-
-	OK(barcopy_set_copy_options(h, &o));
-	OK(barcopy_set_copy_options(h, NULL));
-	OK(barcopy_set_copy_options(h, &longer.o));
-	longer.later = 1;
-	FAILS(EINVAL, barcopy_set_copy_options(h, &longer.o));
-	for (size_t i = 0; i < COUNT(bad); i++)
-		FAILS(EINVAL, barcopy_set_copy_options(h, &bad[i]));
-	FAILS(EINVAL, barcopy_set_copy_options((gdr_mh_t){ 0 }, &o));
-	FAILS(EINVAL, barcopy_set_copy_options((gdr_mh_t){ ~0ul }, &o));
-	OK(gdr_unpin_buffer(g, h));
-	FAILS(EINVAL, barcopy_set_copy_options(h, &o));
-}
-
-static void failures_of_setting(void)
-{
-	OK(set(4096, 0));
-	both_ways(5, 5000);
-	check_counts(1, 0);
-	resources_note();
-	cuda_hooks.set_fail("cuDeviceGet:*=101");
-	FAILS(EINVAL, set(1, 1));
-	cuda_hooks.set_fail("cuStreamCreate:*=2");
-	FAILS(ENOMEM, set(1, 1));
-	cuda_hooks.set_fail("cuCtxPushCurrent:*=201");
-	FAILS(EINVAL, set(1, 1));
-	cuda_hooks.set_fail(NULL);
-	ck_assert_ptr_null(resources_changed());
-	/* The former options are still in force. */
-	both_ways(5, 5000);
-	check_counts(2, 0);
-}
 
 /* Ranges that share a pin: the options of each depend on its own memory alone. */
 static void freed_neighbour(void)
@@ -125,8 +77,6 @@ static void wrong_environment(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "arguments", arguments, "" },
-	{ "CUDA fails when options are set", failures_of_setting, "" },
 	{ "a neighbour is freed", freed_neighbour, "" },
 	{ "freed behind a hole", freed_behind_hole, "" },
 	{ "wrong environment", wrong_environment,

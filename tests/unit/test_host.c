@@ -59,24 +59,6 @@ static void check_bounds(uint64_t base, char *host, size_t size, gdr_mapping_typ
 	OK(gdr_unpin_buffer(g, h));
 }
 
-static void bounds(void)
-{
-	char *a, *b, *c, *wc;
-	CUdeviceptr d;
-
-	a = standin_host_alloc(700, 0);
-	b = standin_host_alloc(700, 0);
-	c = standin_host_alloc(3, 0);
-	ck_assert_uint_eq((uintptr_t)a >> 16, (uintptr_t)b >> 16); /* neighbours in one page */
-	check_bounds((uintptr_t)a, a, 700, GDR_MAPPING_TYPE_CACHING);
-	check_bounds((uintptr_t)b, b, 700, GDR_MAPPING_TYPE_CACHING);
-	check_bounds((uintptr_t)c, c, 3, GDR_MAPPING_TYPE_CACHING);
-	wc = standin_host_alloc(900, CU_MEMHOSTALLOC_WRITECOMBINED);
-	CU(cuda.cuMemHostGetDevicePointer_v2(&d, wc, 0));
-	check_bounds((uintptr_t)wc, wc, 900, GDR_MAPPING_TYPE_WC);
-	check_bounds(d, wc, 900, GDR_MAPPING_TYPE_WC);
-}
-
 static void registered(void)
 {
 	char *mine = malloc(9000);
@@ -185,7 +167,6 @@ static void registered_without_flags(void)
 }
 
 static const struct unit_test tests[] = {
-	{ "bounds, by either address", bounds, "" },
 	{ "registered memory", registered, "" },
 	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, one address", integrated, "GDRSIM_INTEGRATED=1 GDRSIM_WC_SAME=1" },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * barcopy_mem_alloc() on each kind of platform, export and import, barcopy_get_bar_info().
- * Importing in another process is in tests/gpu/test_alloc.c, each call of CUDA that fails in
- * tests/attack.
+ * barcopy_mem_alloc(), export and import where they fail, barcopy_get_bar_info(). The memory itself
+ * is a view of tests/model, threads that allocate are a scenario of tests/explore, importing in
+ * another process is in tests/gpu/test_alloc.c, each call of CUDA that fails in tests/attack.
  */
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -20,61 +20,6 @@ static void begin(void)
 	standin_load();
 }
 
-static void use(const barcopy_mem_t *mem)
-{
-	CUcontext before = NULL;
-
-	cuda.cuCtxGetCurrent(&before);
-	if (!before)
-		standin_start();
-	ck_assert(same_memory(mem->handle, mem->cpu_ptr, mem->device_ptr));
-	ck_assert(same_memory(mem->handle, (char *)mem->cpu_ptr + mem->size - 8,
-			      mem->device_ptr + mem->size - 8));
-	FAILS(EINVAL, gdr_copy_to_mapping(mem->handle, (char *)mem->cpu_ptr + mem->size, "x", 1));
-	FAILS(EINVAL, barcopy_unmap_range(g, mem->handle));
-}
-
-/* In a program that does not use CUDA itself. */
-static void alloc(void)
-{
-	static const size_t sizes[] = { 8, 4096, CHUNK, CHUNK + 1, 5 * CHUNK };
-	const uint64_t *backend = unit_arg;
-	barcopy_mem_t mem, copy;
-
-	for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
-		uint32_t flags = i % 2 ? BARCOPY_MEM_SHAREABLE : 0;
-		size_t size = sizes[i / 2];
-
-		OK(barcopy_mem_alloc(g, 0, size, flags, &mem));
-		if (flags)
-			size = (size + CHUNK - 1) / CHUNK * CHUNK;
-		ck_assert_uint_eq(mem.size, size);
-		ck_assert_uint_ge(standin_device_bytes(0), mem.size);
-		use(&mem);
-		HANDLE_HAS(g, mem.handle, BACKEND, *backend);
-		if (!flags)
-			FAILS(ENOTSUP, barcopy_mem_export(g, &mem, &(int){ 0 }));
-		copy = mem;
-		OK(barcopy_mem_free(g, &mem));
-		ck_assert(!mem.device_ptr && !mem.cpu_ptr && !mem.size && !mem.handle.h);
-		ck_assert_uint_eq(standin_device_bytes(0), 0);
-		FAILS(EINVAL, barcopy_mem_free(g, &mem));
-		FAILS(EINVAL, barcopy_mem_free(g, &copy));
-	}
-	/* gdr_close() frees the rest. */
-	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
-	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
-	FAILS_WITH(EINVAL, "barcopy_mem_free", gdr_unpin_buffer(g, mem.handle));
-	FAILS(EINVAL, gdr_unmap(g, mem.handle, mem.cpu_ptr, mem.size));
-	use(&mem);
-	OK(barcopy_mem_free(g, &mem));
-	ck_assert_uint_ge(standin_device_bytes(0), 100);
-	OK(gdr_close(g));
-	ck_assert_uint_eq(standin_device_bytes(0), 0);
-	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 1, 0, &mem));
-	g = NULL;
-}
-
 /* gpuDirectRDMACapable is set where the device has it; the stand-in's always has. */
 static void properties(void)
 {
@@ -86,35 +31,6 @@ static void properties(void)
 	CU(cuda.cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
 				      mem.device_ptr));
 	ck_assert_uint_eq(capable, 1);
-}
-
-static void integrated(void)
-{
-	barcopy_mem_t wc, cached;
-
-	OK(barcopy_mem_alloc(g, 0, 100, 0, &wc));
-	OK(barcopy_mem_alloc(g, 0, 100, BARCOPY_MEM_CACHED, &cached));
-	HANDLE_HAS(g, wc.handle, BACKEND, BARCOPY_BACKEND_HOST);
-	HANDLE_HAS(g, wc.handle, MAPPING_TYPE, GDR_MAPPING_TYPE_WC);
-	HANDLE_HAS(g, cached.handle, MAPPING_TYPE, GDR_MAPPING_TYPE_CACHING);
-	use(&wc);
-	use(&cached);
-	OK(barcopy_mem_free(g, &wc));
-	OK(barcopy_mem_free(g, &cached));
-	FAILS_WITH(ENOTSUP, "GPU 0 is integrated",
-		   barcopy_mem_alloc(g, 0, 100, BARCOPY_MEM_SHAREABLE, &wc));
-}
-
-static void several_gpus(void)
-{
-	barcopy_mem_t mem;
-
-	for (int i = 0; i < 3; i++) {
-		OK(barcopy_mem_alloc(g, i, 100, BARCOPY_MEM_SHAREABLE, &mem));
-		HANDLE_HAS(g, mem.handle, DEVICE, (unsigned int)i);
-	}
-	for (int i = 0; i < 3; i++)
-		ck_assert_uint_eq(standin_device_bytes(i), CHUNK);
 }
 
 static void errors(void)
@@ -407,37 +323,8 @@ static void heap(void)
 	ck_assert_uint_lt(resources_heap(), used + 1000);
 }
 
-static void *alloc_and_free(void *arg)
-{
-	uintptr_t bad = 0;
-
-	for (int i = 0; i < 50; i++) {
-		uint64_t value = (uintptr_t)arg + 1, seen = 0;
-		barcopy_mem_t mem;
-
-		if (barcopy_mem_alloc(g, 0, 100, 0, &mem)) {
-			bad++;
-			continue;
-		}
-		bad += gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, &value, 8) != 0;
-		bad += gdr_copy_from_mapping(mem.handle, &seen, mem.cpu_ptr, 8) || seen != value;
-		bad += barcopy_mem_free(g, &mem) != 0;
-	}
-	return (void *)bad;
-}
-
-static void threads(void)
-{
-	ck_assert_ptr_null(unit_threads(4, alloc_and_free, NULL, 1));
-}
-
 static const struct unit_test tests[] = {
-	{ "alloc", alloc, NULL, &(uint64_t){ BARCOPY_BACKEND_RM } },
-	{ "alloc, gdrdrv", alloc, "LD_PRELOAD=$SIM/libgdrdrv_node.so GDRSIM_RM=absent",
-	  &(uint64_t){ BARCOPY_BACKEND_GDRDRV } },
 	{ "properties", properties },
-	{ "integrated", integrated, "GDRSIM_INTEGRATED=1" },
-	{ "several GPUs", several_gpus, "GDRSIM_DEVICES=3" },
 	{ "errors", errors },
 	{ "attributes", attributes },
 	{ "freed beside kernels", freed_beside_kernels },
@@ -449,7 +336,6 @@ static const struct unit_test tests[] = {
 	{ "BAR info", bar_info, "GDRSIM_BAR1_MIB=256" },
 	{ "BAR info: NVML fails", nvml_fails, "GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "allocations and the heap", heap, "" },
-	{ "threads", threads },
 };
 
 UNIT_MAIN("barcopy_mem_alloc", tests, unit_before = begin, unit_after = end)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* barcopy_get_stats() among threads and in a forked child, and the summary. tests/model counts. */
+/* barcopy_get_stats() among threads, and the summary. tests/model counts. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -87,45 +87,7 @@ static void many_threads(void)
 	ck_assert_uint_eq(stats_of(NULL).copies_to, THREADS * turns);
 }
 
-/* ---- fork, and the summary ----------------------------------------------- */
-
-/* CUDA does not work in a forked child: it has nothing to copy. */
-static int child_counts(void *arg)
-{
-	barcopy_stats_t s = { .struct_size = sizeof(s) };
-	barcopy_mem_t *mem = arg;
-
-	if (barcopy_get_stats(NULL, &s) || s.copies_to || s.pins || s.puts || s.cache_hits ||
-	    s.cache_misses)
-		return 1;
-	if (barcopy_get_stats(g, &s) != EACCES)
-		return 2;
-	if (gdr_copy_to_mapping(mem->handle, mem->cpu_ptr, "12345678", 8) != EACCES)
-		return 3;
-	g = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!g || barcopy_get_stats(g, &s) || s.pins || s.flags != BARCOPY_STATS_COPIES)
-		return 5;
-	return gdr_close(g) ? 6 : 0;
-}
-
-static void forked(void)
-{
-	barcopy_mem_t mem = open_memory();
-	barcopy_cache_t cache;
-	barcopy_stats_t s;
-
-	write_bytes(&mem, 8);
-	OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
-	cache = new_cache(NULL);
-	for (int i = 0; i < 2; i++)
-		get_and_put(cache, mem.device_ptr);
-	ck_assert_int_eq(unit_in_child(child_counts, &mem), 0);
-	write_bytes(&mem, 8);
-	s = stats_of(NULL);
-	ck_assert_uint_eq(s.copies_to, 2);
-	ck_assert_uint_eq(s.puts, 1);
-	ck_assert_uint_eq(s.cache_hits, 1);
-}
+/* ---- the summary --------------------------------------------------------- */
 
 /* In a child, which exits: with memory of its own, or without any use of the library. */
 static int uses_and_exits(void *own)
@@ -188,7 +150,6 @@ static void summary_room(void)
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, "" },
 	{ "many threads", many_threads, "GDRCOPY_STATS=1" },
-	{ "a forked child", forked, "GDRCOPY_STATS=1" },
 	{ "summary", summary, "GDRCOPY_STATS=1", .bare = true },
 	{ "room for the summary", summary_room },
 };
