@@ -8,7 +8,6 @@
 #include "cache_table.h"
 #include "common/resources.h"
 #include "common/wrap.h"
-#include "core/handle.h"
 #include "fixture.h"
 
 static bool is_same(const barcopy_region_t *r)
@@ -323,18 +322,6 @@ static void limit_by_bytes(void)
 	touch_all(cache, d, "cde");
 	OK(barcopy_cache_trim(cache, 2 * CHUNK));
 	has(cache, 11, 2, 2);
-}
-
-/* A pin is rounded to pages and may exceed the limit only then: the cache evicts at once. */
-static void rounded_beyond_the_limit(void)
-{
-	barcopy_cache_t cache = BY_NOTICE(.max_bytes = PAGE + PAGE / 2);
-	CUdeviceptr d = vmm_new(0, 1);
-
-	ck_assert(!touch(cache, d + 8) && !touch(cache, d + 8 * PAGE));
-	ck_assert(touch(cache, d + 8 * PAGE));
-	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
-	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, PAGE);
 }
 
 /* Idle regions make space for a pin of the same context; regions in use do not. */
@@ -972,7 +959,6 @@ static const struct unit_test tests[] = {
 	{ "default number of regions", default_regions, "" },
 	{ "evicted by count", evicted_by_count },
 	{ "limit by bytes", limit_by_bytes },
-	{ "rounded beyond the limit", rounded_beyond_the_limit },
 	{ "space for plain pins", space_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
