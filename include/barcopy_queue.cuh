@@ -152,7 +152,7 @@ typedef struct barcopy_warp {
 	barcopy_queue_view_t view;
 	unsigned long long rx, freed; /* request lines that were taken, and freed */
 	unsigned long long tx;	      /* reply lines written */
-	unsigned room;		      /* reply lines that may be written at once */
+	unsigned space;		      /* reply lines that may be written at once */
 	unsigned lane, line, shift;
 } barcopy_warp_t;
 
@@ -219,7 +219,7 @@ BARCOPY_WARP_FN int barcopy_warp_begin(barcopy_warp_t *q, barcopy_queue_view_t v
 	q->lane = barcopy_warp_lane();
 	q->line = q->lane / 4;
 	q->shift = 16 - barcopy_warp_zeroes(view.lines);
-	q->room = 0;
+	q->space = 0;
 	if (view.version != BARCOPY_QUEUE_VERSION)
 		return 0;
 	barcopy_warp_load(view.control + BARCOPY_QUEUE_SAVED_AT, 0, saved);
@@ -271,15 +271,15 @@ BARCOPY_WARP_FN int barcopy_warp_make_room(barcopy_warp_t *q, unsigned n, unsign
 	__syncwarp(BARCOPY_WARP_ALL);
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
-	if (q->room >= n)
+	if (q->space >= n)
 		return 1;
 	do {
 		barcopy_warp_free(q);
 		barcopy_warp_load(q->view.control + BARCOPY_QUEUE_CREDIT_AT, 0, v);
-		q->room = __shfl_sync(BARCOPY_WARP_ALL,
+		q->space = __shfl_sync(BARCOPY_WARP_ALL,
 				      (unsigned)(v[0] + q->view.lines - q->tx), 0);
-	} while (q->room < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
-	return q->room >= n;
+	} while (q->space < n && !__any_sync(BARCOPY_WARP_ALL, v[1] != 0));
+	return q->space >= n;
 }
 
 /**
@@ -300,7 +300,7 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 	barcopy_warp_words(q->line < n, barcopy_warp_at(q, q->view.replies, place),
 			   size << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), data);
 	q->tx += n;
-	q->room -= n;
+	q->space -= n;
 	return 1;
 }
 
@@ -412,10 +412,10 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const 
 }
 
 /* Between two polls. Returns 0 after an abort, or when `limit` ns have passed since *start. */
-BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *looks,
+BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *polls,
 					  unsigned long long *start, unsigned long long limit)
 {
-	if (++*looks % 16)
+	if (++*polls % 16)
 		return 1;
 	barcopy_port_look(p, 0);
 	if (barcopy_port_aborted(p))
@@ -442,10 +442,10 @@ BARCOPY_WARP_FN int barcopy_port_wait(barcopy_poster_t *p, unsigned long long po
 				      unsigned long long limit, unsigned flags)
 {
 	unsigned long long start = 0;
-	unsigned looks = 0;
+	unsigned polls = 0;
 
 	while (!barcopy_port_taken(p, post, 0))
-		if (!barcopy_port_patience(p, &looks, &start, limit))
+		if (!barcopy_port_patience(p, &polls, &start, limit))
 			return 0;
 	/* Here: in the loop it would empty L1 at each poll. */
 	return !(flags & BARCOPY_WARP_ORDERED) || barcopy_port_taken(p, post, flags);
@@ -488,7 +488,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 						    unsigned size, unsigned flags)
 {
 	unsigned long long claim, start = 0, i;
-	unsigned looks = 0;
+	unsigned polls = 0;
 
 	if (p->call || p->state != p->view.generation || size - 4 > BARCOPY_QUEUE_LINE - 4)
 		return 0;
@@ -507,7 +507,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 			break;
 		do {
 			barcopy_warp_pause();
-			if (!barcopy_port_patience(p, &looks, &start, BARCOPY_PORT_NO_LIMIT))
+			if (!barcopy_port_patience(p, &polls, &start, BARCOPY_PORT_NO_LIMIT))
 				return 0;
 			p->slot++;
 			claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
@@ -527,7 +527,7 @@ BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *
 				       unsigned long long limit, unsigned flags)
 {
 	unsigned long long at = barcopy_port_slot(p), word[2], start = 0;
-	unsigned looks = 0;
+	unsigned polls = 0;
 
 	if (!p->call)
 		return 0;
@@ -535,7 +535,7 @@ BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *
 		barcopy_warp_load(at, 0, word);
 		if (word[0] >> BARCOPY_PORT_REPLY_BITS == (p->call & 0xff))
 			break;
-		if (!barcopy_port_patience(p, &looks, &start, limit))
+		if (!barcopy_port_patience(p, &polls, &start, limit))
 			return 0;
 	}
 	if (flags & BARCOPY_WARP_ORDERED)

@@ -178,7 +178,7 @@ struct sim_block {
 	unsigned int allocs;
 };
 
-/* A place for size in a block like this one, which may be new; 0: no room. */
+/* A place for size in a block like this one, which may be new; 0: no space. */
 sim_addr sim_block_place(const struct sim_block *like, size_t size, struct sim_block **block);
 void sim_block_put(struct sim_block *block); /* frees it unless it has allocations */
 void sim_block_leave(const struct sim_alloc *alloc); /* the block has one allocation less */

@@ -195,7 +195,7 @@ static void port_rate(const struct run *r)
 	lib_must(barcopy_port_destroy(port), "barcopy_port_destroy");
 }
 
-/* The CPU time of a send while the ring has room. */
+/* The CPU time of a send while the ring has space. */
 static void queue_send_cost(struct run *r)
 {
 	struct stats st;

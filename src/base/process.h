@@ -3,8 +3,8 @@
  * This process and its forks: a tag that tells a parent from its children, stretches in which no
  * fork happens, descriptors that a child closes, and what a child does first. Effective from the
  * first gdri_process_enter() on: a fork that another thread has begun before calls no handler, and
- * its child may find the fork lock held for ever. (Handlers from the load on would run in another
- * order beside those of preloaded libraries: tried, two tests of the stand-ins hung.) Thread-safe.
+ * its child may find the fork lock held for ever. (Handlers that are registered at the load run in
+ * another order with those of preloaded libraries: two tests of the stand-ins hung.) Thread-safe.
  *
  * A descriptor of a GPU or of a dma-buf that a child keeps would hold the parent's pins after the
  * parent has given them up, or has died. O_CLOEXEC covers a child that execs; gdri_fork_own()

@@ -67,7 +67,7 @@ struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, siz
 }
 
 /*
- * Can this entry not stay beside a new region of the pages [start, end)? It has more of them than
+ * Returns whether a new region of the pages [start, end) ends this entry: it has more of them than
  * one at the border, or would have no page left in the table.
  */
 static bool is_replaced(const struct gdri_cache *cache, const struct gdri_entry *e, uint64_t start,
@@ -264,7 +264,7 @@ static int new_handle(struct gdri_cache *cache, struct gdri_entry *e)
 	return rc;
 }
 
-/* Enters the pages of a LIVE entry into the table, and ends those that cannot stay beside it. */
+/* Enters the pages of a LIVE entry into the table, and ends the entries that it replaces. */
 static int replace_locked(struct gdri_cache *cache, struct gdri_entry *e)
 {
 	uint64_t start = gdri_entry_start(e), end = gdri_entry_end(e), at = start, stop;
