@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parts of gdrcopy_doctor: its reads of files, what it concludes of two PCI functions and of
- * lists of CPUs. And all of it on a described machine, for machines.py: `test_doctor ROOT [json]
+ * The parts of gdrcopy_doctor: its reads of files, and what it concludes of lists of CPUs. And all
+ * of it on a described machine, for machines.py: `test_doctor ROOT [json]
  * <PROBES` reads files below ROOT, takes the rest from its input, prints the report and ends with its
  * status. A line of the input is the path of a member of struct probes, and its value:
  * "gpu/1/trial/0/step done".
