@@ -124,7 +124,7 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  * @param flags       0 or BARCOPY_QUEUE_ORDERED: that kernel sees all that the thread stored
  *                    before, in host memory too
  * @param timeout_ns  how long to wait for space; 0: do not wait; UINT64_MAX: no limit. A wait
- *                    polls CUDA every 100 ms for the end of the context.
+ *                    checks every 100 ms whether the CUDA context works.
  * @return 0; ETIMEDOUT (the ring is full); EPIPE (the context has ended); EMSGSIZE (size);
  *         ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES.
  */
@@ -241,10 +241,10 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 
 /**
  * Tells kernels to post nothing more. A post returns 0 once its thread has seen the stop. Until
- * then each thread may make one more post; all of these are received if the caller
- * receives until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU
- * any more: a post that has no space is lost, and so is each with a higher number. Any thread; a
- * second call may add the flag.
+ * then each thread may make one more post; all of these are received if the caller continues to
+ * receive until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any
+ * more: a post that has no space is lost, and so is each with a higher number. Any thread; a second
+ * call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
  */
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
@@ -252,7 +252,8 @@ int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
 /**
  * Says that no kernel posts any more: receive gives what is left, then EPIPE. Takes no lock and
  * makes no call of CUDA: a host function of the kernels' stream may call it (cudaLaunchHostFunc()).
- * CUDA calls no host function after an error: receive then ends by asking CUDA. Any thread.
+ * CUDA calls no host function after an error: receive then ends by its check of the context. Any
+ * thread.
  * @return 0; EINVAL (port); EACCES.
  */
 int barcopy_port_end(barcopy_port_t port);

@@ -135,7 +135,7 @@ typedef gdr_info_v2_t gdr_info_t;
  *
  * Fails where no backend can map that memory, so that programs fall back to other copies before
  * they rely on this library. The call opens the nodes of every backend that it finds, loads libcuda
- * and gets its version. Without the gdrdrv node it also gets from the GPU driver whether a GPU
+ * and reads its version. Without the gdrdrv node it also reads from the GPU driver whether a GPU
  * exports its memory as a dma-buf. CUDA is not initialised, so that processes that are forked later
  * can use it.
  *
@@ -170,8 +170,8 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping of each of them outlives the free of its memory.
  * 0 on gdrdrv drivers before 2.5, which do not report it. A single pin may still be of the other
  * kind, as on GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that
- * pin flag; for backend rm the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1
- * if all of them map by dma-buf mmap.
+ * pin flag; where backend rm serves, the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if
+ * all of them map by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);

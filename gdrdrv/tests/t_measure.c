@@ -108,8 +108,8 @@ static void t_measure(void)
 }
 
 /*
- * Times a pin and an unpin of a page with @held pins, of that page or of others: the fastest ten of
- * many, since a busy host stops the machine at any moment.
+ * Times a pin and an unpin of a page while @held pins exist, of that page or of others: the fastest
+ * ten of many, since a busy host stops the machine at any moment.
  */
 static double pin_us(uint64_t va, unsigned int held, size_t step)
 {

@@ -15,7 +15,7 @@ that is freed takes its mapping along (a Mapping keeps the tensor that it was ma
 from ._lib import ENGINE_AUTO, Error, Fence, Timeout, Validity, library_version
 from ._life import Closed
 from .cache import Cache, Region
-from .context import Context, open as open  # noqa: A004  as: type checkers may see it
+from .context import Context, open as open  # noqa: A004  "as" makes it public to type checkers
 from .mapping import Mapping, Memory
 from .pin import Pin
 from .port import Port, Post

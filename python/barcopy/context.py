@@ -116,7 +116,7 @@ class Context(Closable):
         """
         Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
         of numpy's or PyTorch's) an array of that shape, which may be one number. The memory is not
-        cleared: it may hold older words. shareable: export() will be called.
+        cleared: it may hold older words. shareable: so that export() works.
         """
         type_ = None
         if dtype is not None:

@@ -124,7 +124,7 @@ static inline bool gdri_is_short(int rc)
 /* A context's. Written by gdri_backends_open() and _close(), constant between. */
 struct gdri_backends {
 	size_t count;
-	const struct gdri_backend *of[GDRI_BACKENDS]; /* in the order in which they are asked */
+	const struct gdri_backend *of[GDRI_BACKENDS]; /* in the order in which they are tried */
 	void *state[GDRI_BACKENDS]; /* by id - 1; owned by that backend */
 	struct gdri_counters *counters; /* of their pins; set by the context */
 };

@@ -5,7 +5,7 @@
 #include "base/env.h"
 
 /*
- * In the order in which they are asked: dmabuf behind rm, since no run of it on a GPU is recorded
+ * In the order in which they are tried: dmabuf after rm, since no run of it on a GPU is recorded
  * (docs/release-2.6.0.md).
  */
 static const struct gdri_backend *const all_backends[] = {
@@ -174,7 +174,7 @@ int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
 
 /* ---- pins ------------------------------------------------------------------------------------ */
 
-/* Fails where the backend need not be asked: 0 or -errno. */
+/* Fails where the backend need not be tried: 0 or -errno. */
 static int check_caps(const struct gdri_backends *set, const struct gdri_backend *b,
 		      const struct gdri_pin_request *request)
 {

@@ -202,7 +202,7 @@ static int get_gpu_info(const struct gdri_rm_session *s, rm_handle subdevice,
 
 	if (rc != -ENOTSUP)
 		return rc;
-	/* RM refuses another release's: by INVALID_PARAM_STRUCT, from 550 on INVALID_ARGUMENT. */
+	/* RM refuses another release's length: INVALID_PARAM_STRUCT, from 550 INVALID_ARGUMENT. */
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		if (!rc || gdri_is_short(rc))
 			break;

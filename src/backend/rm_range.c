@@ -319,7 +319,7 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */
 
-/* Asks which GPU the memory behind info->fd is on, by a structure of that size. */
+/* Gets the GPU of the memory that info->fd names. RM knows a structure of `size` bytes. */
 static int ask_export(const struct gdri_rm_gpu *gpu, struct rm_export_info *info, size_t size)
 {
 	return gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, info, size,
@@ -382,7 +382,7 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 {
 	const struct gdri_memory *m = &request->memory;
 
-	/* Of an address below the base, too, the difference is larger than the size. */
+	/* The difference is unsigned: of an address below the base it is larger than any size. */
 	if (request->va - m->base >= m->size ||
 	    m->size - (request->va - m->base) < request->mapped_size)
 		return gdri_fail(EINVAL, "the range reaches beyond what was imported");

@@ -35,7 +35,8 @@ static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
 		gdri_handle_release_locked(handle);
 	if (gdri_region_unpin(&e->region))
 		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
-	if (cache->keeps) /* a range may be what the very call undoes; gdri_handle_end() counts the others */
+	/* Not a range: a call may undo its own. gdri_handle_end() counts those that callers end. */
+	if (cache->keeps)
 		atomic_fetch_add(&cache->ctx->unpinned, 1);
 }
 

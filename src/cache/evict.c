@@ -83,7 +83,7 @@ void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes)
 	gdri_cache_unlock_and_wait(cache);
 }
 
-/* What each cache of a context is asked for. */
+/* What visit() needs to evict regions of a context's caches. */
 struct visit {
 	gdr_t g; /* the context's name */
 	int device;
@@ -130,7 +130,7 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 		return false;
 	gdri_slots_each(&gdri_caches, visit, &v);
 	attempts->unpinned = atomic_load(&ctx->unpinned);
-	/* A range whose end has been counted may be yet to be unpinned, by another thread. */
+	/* Another thread may still be unpinning a range whose end has been counted. */
 	gdri_slots_each(&gdri_ranges, wait_for_unpins, &v);
 	return attempts->unpinned != before;
 }
@@ -143,8 +143,8 @@ int gdri_caches_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t fl
 	int rc;
 
 	/*
-	 * An idle region can keep freed GPU memory allocated: stale ones are evicted, then for the
-	 * pin and the map of memory that was allocated the others.
+	 * An idle region can keep freed GPU memory allocated, so stale regions are evicted first.
+	 * The other idle regions are evicted for the pin and the map of memory that was allocated.
 	 */
 	do {
 		allocated = false;

@@ -24,7 +24,8 @@ struct gdri_ctx {
 	LIST_HEAD(, gdri_ring) rings; /* of queues and ports */
 	/* The caches of ranges, by the flags of barcopy_map_range(): made when first used. */
 	struct gdri_cache *ranges[4];
-	_Atomic uint64_t unpinned; /* regions of its caches that ended; and what calls ended or unmapped */
+	/* Counts ends of cached regions, ranges, handles, queues and ports, and unmaps. */
+	_Atomic uint64_t unpinned;
 	struct gdri_counters counters;
 };
 

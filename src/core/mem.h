@@ -13,7 +13,7 @@ extern const struct gdri_region_kind gdri_kind_mem;
 
 /*
  * See barcopy_mem_alloc() and the others; the caller has validated the flags. 0 or -errno.
- * *allocated: a failure is the pin's or the map's.
+ * If *allocated, memory was allocated, and a failure is the pin's or the map's.
  */
 int gdri_mem_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
 		   barcopy_mem_t *mem, bool *allocated);
