@@ -12,7 +12,6 @@ import os
 import re
 import sys
 
-import diagrams
 import plot
 
 RESULTS = "docs/results/copybench-h200.json"
@@ -53,6 +52,12 @@ def plots(tables):
     return "\n".join(f"<figure>{svg}</figure>" for svg in (out[0], out[2], out[1], out[3]))
 
 
+def rows(pairs):
+    """A list of names and what is said of each"""
+    return "\n".join(["<dl>", *(f"<dt>{html.escape(name)}</dt><dd>{html.escape(words)}</dd>" for name, words in pairs),
+                      "</dl>"])
+
+
 def microseconds(ns):
     return f"{ns / 1000:.1f}" if ns >= 2000 else f"{ns / 1000:.2f}"
 
@@ -82,20 +87,17 @@ def make(root):
 
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     written = figure("write", "8", "cuMem.pin"), figure("write", "8", "library")
-    times = ucx(read(root, "docs/results/clients.md"))
     values = {
         "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
         "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
         "TRIP": re.search(r"median ([\d.]+) of nine runs", read(root, "docs/results/copies.md"))[1],
         "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
         "PLOTS": plots(tables),
-        "WAYS": diagrams.ways(*written),
-        "NARROW_WAYS": diagrams.narrow([
-            (f"cuMemcpy of 8 bytes: {written[0]} µs", "program, CUDA, the GPU driver's queue, the GPU's copy engine, "
-             "GPU memory"), (f"barcopy: {written[1]} µs", "program, a plain store through BAR1, GPU memory")]),
-        "NARROW_UCX": diagrams.narrow([(size, f"{without:g} µs without, {ours:g} µs with barcopy")
-                                       for size, without, ours in times]),
-        "UCX": diagrams.bars(times), **queue(read(root, "docs/queue.md")),
+        "WAYS": rows([(f"cuMemcpy of 8 bytes: {written[0]} µs", "program, CUDA, the GPU driver's queue, the GPU's copy "
+                       "engine, GPU memory"),
+                      (f"barcopy: {written[1]} µs", "program, a plain store through BAR1, GPU memory")]),
+        "UCX": rows([(size, f"{without:g} µs without, {ours:g} µs with barcopy") for size, without, ours
+                     in ucx(read(root, "docs/results/clients.md"))]), **queue(read(root, "docs/queue.md")),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),
