@@ -118,6 +118,6 @@ symvers=none
 for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers"; do
 	[ -r "$f" ] && symvers=$f && break
 done
-[ "$symvers" = none ] && say "no Module.symvers beside it: the kernel's build warns of undefined nvidia_p2p_* symbols"
+[ "$symvers" = none ] && say "no Module.symvers next to it: the kernel's build warns of undefined nvidia_p2p_* symbols"
 say "nv-p2p.h from $dir, for the $flavor flavour${running:+, running driver $running}"
 echo "$dir $flavor $symvers"

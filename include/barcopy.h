@@ -67,9 +67,9 @@ const char *barcopy_last_error(void);
 
 /** Backends, as BARCOPY_HANDLE_ATTR_BACKEND names them. */
 typedef enum barcopy_backend {
-	BARCOPY_BACKEND_GDRDRV = 1, /**< kernel driver: any device memory */
+	BARCOPY_BACKEND_GDRDRV = 1, /**< the kernel driver gdrdrv */
 	BARCOPY_BACKEND_DMABUF = 2, /**< mmap of a dma-buf, no module: CUDA driver 13.3 or newer */
-	BARCOPY_BACKEND_RM = 3,	/**< the GPU driver's resource manager: any device memory */
+	BARCOPY_BACKEND_RM = 3,	/**< the GPU driver's resource manager, no module */
 	BARCOPY_BACKEND_HOST = 4	/**< memory of cudaHostAlloc: the CPU pointer itself */
 } barcopy_backend_t;
 

@@ -90,7 +90,7 @@ def _sources():
 
 
 def _licence():
-    """Its text: beside this file in a source distribution, else above it. None in a copy of this directory."""
+    """Its text: next to this file in a source distribution, else above it. None in a copy of this directory."""
     for folder in _HERE, os.path.dirname(_HERE):
         path = os.path.join(folder, "LICENSE")
         if os.path.exists(path):

@@ -17,8 +17,8 @@ $(foreach t,$(tool_names) $(perf_names),$(eval $(O)/gdrcopy_$(t): \
 TOOLS := $(patsubst %,$(O)/gdrcopy_%,$(sort $(tool_names) $(perf_names)))
 
 # Where an installed tool finds the library: in the prefix's lib, lib64 or what the system's loader has for $LIB
-# (lib/x86_64-linux-gnu). Packages set this to nothing. A tool of the build tree finds it beside itself; installed, that
-# would be in a directory of programs, or wherever somebody copies the tool.
+# (lib/x86_64-linux-gnu). Packages set this to nothing. A tool of the build tree finds it in its own directory. Installed,
+# that would be in a directory of programs, or wherever somebody copies the tool.
 TOOLS_RPATH ?= -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../$$LIB'
 INSTALLED_TOOLS := $(TOOLS:$(O)/%=$(O)/installed/%)
 tool_link = $(CC) $(CFLAGS) $(HARDENING_LDFLAGS) $(LDFLAGS)

@@ -145,7 +145,7 @@ static void t_reserve_refused(void)
 
 /*
  * Pins share pages. Each page is reserved once, and only while a pin has it: another driver gets a
- * page beside ours uncached, and ours stay write-combining.
+ * page next to ours uncached, and ours stay write-combining.
  */
 static void t_shared_pages(void)
 {

@@ -2,7 +2,7 @@
 """
 libgdrapi as ctypes sees it: the structs and prototypes of gdrapi.h, and errors as exceptions. It
 knows nothing of lifetimes. The library is what BARCOPY_LIBRARY names (except under python3 -E and -I),
-else that of the wheel, which lies beside this file, else the system's libgdrapi.so.2.
+else that of the wheel, which lies next to this file, else the system's libgdrapi.so.2.
 """
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ static void offsets(void)
 		for (size_t offset = 0; offset < OFFSETS; offset++) {
 			uint8_t *p = b.cpu + at + GUARD + offset;
 
-			/* the bytes, and none beside them */
+			/* the bytes, and no others */
 			copytest_random(expect, room, i * 1000 + offset);
 			sanity_gpu_write(b.mem.dptr + at, expect, room);
 			for (size_t k = 0; k < size; k++)
