@@ -203,12 +203,9 @@ static int get_gpu_info(const struct gdri_rm_session *s, rm_handle subdevice,
 	if (rc != -ENOTSUP)
 		return rc;
 	/* RM refuses another release's length: INVALID_PARAM_STRUCT, from 550 INVALID_ARGUMENT. */
-	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-		if (!rc || gdri_is_short(rc))
-			break;
+	for (size_t i = 0; rc && !gdri_is_short(rc) && i < sizeof(lengths) / sizeof(*lengths); i++)
 		rc = gdri_rm_control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
 				     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
-	}
 	*info = v2.infos[0];
 	return rc;
 }

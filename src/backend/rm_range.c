@@ -319,10 +319,11 @@ static int find_by_dmabuf(struct gdri_rm_range *range, const struct gdri_pin_req
 
 /* ---- by a descriptor ------------------------------------------------------------------------- */
 
-/* Gets the GPU of the memory that info->fd names. RM knows a structure of `size` bytes. */
-static int ask_export(const struct gdri_rm_gpu *gpu, struct rm_export_info *info, size_t size)
+/* Gets the GPU of the memory that info->fd names; old: the structure of a driver before 545. */
+static int get_export_info(const struct gdri_rm_gpu *gpu, struct rm_export_info *info, bool old)
 {
-	return gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, info, size,
+	return gdri_rm_control(&gpu->own, gpu->own.client, RM_CONTROL_EXPORT_INFO, info,
+			       old ? sizeof(struct rm_export_info_515) : sizeof(*info),
 			       "GET_EXPORT_OBJECT_INFO");
 }
 
@@ -336,14 +337,11 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	const struct gdri_rm_gpu *gpu = range->gpu;
 	struct rm_import_fd params = { .fd = fd, .type = RM_EXPORT_TYPE_RM, .parent = gpu->device };
 	struct rm_export_info info = { .fd = fd };
-	const size_t size_515 = sizeof(struct rm_export_info_515);
 	unsigned int major = gdri_rm_driver_major();
-	bool old = major && major < RM_FIRST_WITH_GPU_INSTANCE;
-	int rc = ask_export(gpu, &info, old ? size_515 : sizeof(info));
+	int rc = get_export_info(gpu, &info, major && major < RM_FIRST_WITH_GPU_INSTANCE);
 
-	/* RM refuses the size of another release. */
-	if (rc && !major && !gdri_is_short(rc))
-		rc = ask_export(gpu, &info, size_515);
+	if (rc && !major && !gdri_is_short(rc)) /* RM refuses the size of another release */
+		rc = get_export_info(gpu, &info, true);
 	if (!rc && info.device_instance != gpu->instance)
 		rc = gdri_fail(EINVAL,
 			       "the descriptor's memory is on device instance %u, GPU %d is %u",
