@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: MIT
 /*
  * copybench: compares the library's copies with every implementation, with GDRCopy 2.6's copies and
- * with CUDA's, on one buffer in one process; and measures the registration cache. src/copy/plan.c
- * and docs/performance.md use its figures. For developers: not installed.
+ * with CUDA's, on one buffer in one process. src/copy/plan.c and docs/performance.md use its figures.
+ * For developers: not installed.
  */
 #include <stdio.h>
 
 #include "common/exit.h"
 #include "copybench/setup.h"
 
-static const char *const section_choice[] = { "all",	"read",	  "write",   "edges", "vectors",
-					      "flags", "engine", "threads", "cache", NULL };
+static const char *const section_choice[] = { "all",   "read",	 "write",   "edges", "vectors",
+					      "flags", "engine", "threads", NULL };
 static void (*const sections[])(void) = { read_section,	   write_section, edges_section,
 					  vectors_section, flags_section, engine_section,
-					  threads_section, cache_section };
+					  threads_section };
 
 static int section;
 
 static const struct opt options[] = {
-	{ 's', "section", OPT_CHOICE, &section, "NAME", "one section only (all but cache)", 0, 0,
+	{ 's', "section", OPT_CHOICE, &section, "NAME", "one section only (all)", 0, 0,
 	  section_choice },
 	{ 'n', "rounds", OPT_COUNT, &st.rounds, "N", "rounds; a figure is their median (15)", 1,
 	  MAX_ROUNDS, NULL },
 	{ 'm', "max", OPT_SIZE, &st.max, "SIZE", "largest copy (16M)", 64, 32 << 20, NULL },
-	{ 0, "hits", OPT_COUNT, &st.hits, "N", "cache: hits of each kind (1000000)", 1,
-	  1000000000, NULL },
-	{ 'r', "regions", OPT_COUNT, &st.regions, "N",
-	  "cache: largest number of regions of 64 KiB (100000:\n"
-	  "6.1 GiB of page-locked host memory); 0: none",
-	  0, 1000000, NULL },
 };
 
 static const struct tool tool = {
@@ -42,10 +36,7 @@ static const struct tool tool = {
 	"reads\n"
 	"  with the library's fences. `engine` is the public call with the copy engine for every\n"
 	"  size. `.pin` uses page-locked instead of pageable host memory. The copies walk through\n"
-	"  the mapping: no line is read twice in a row.\n"
-	"  cache: a hit is one barcopy_cache_get() and its barcopy_cache_put(), the median of batches\n"
-	"  of 1000. Among many regions each hit goes to a random one; they are parts of one allocation\n"
-	"  of cuMemHostAlloc. The last column is a dependent load from one of as many lines.",
+	"  the mapping: no line is read twice in a row.",
 	options,
 	sizeof(options) / sizeof(options[0]),
 };
@@ -60,7 +51,7 @@ int main(int argc, char **argv)
 		json_array(&st.json, "tables");
 	}
 	for (int s = 0; s < (int)COUNT(sections); s++)
-		if (section ? section - 1 == s : sections[s] != cache_section)
+		if (!section || section - 1 == s)
 			sections[s]();
 	if (st.b.json) {
 		json_end(&st.json);

@@ -11,7 +11,7 @@
 #include "bench/timing.h"
 #include "copy/fence.h"
 
-struct copybench st = { .rounds = 15, .max = 16 << 20, .hits = 1000000, .regions = 100000 };
+struct copybench st = { .rounds = 15, .max = 16 << 20 };
 
 /* Not measured: the first write to each page of a mapping costs more (docs/performance.md). */
 static void write_each_page(uint8_t *map, size_t size)

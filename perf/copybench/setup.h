@@ -55,7 +55,6 @@ extern struct copybench {
 	struct bench b;
 	long rounds;
 	size_t max;
-	long hits, regions; /* of the section cache */
 	uint8_t *map, *host, *pinned; /* REGION bytes each */
 	gdr_mapping_type_t type;
 	struct helped engine; /* every copy by the copy engine */
@@ -104,7 +103,7 @@ struct job baseline_job(const char *name);
 struct job fenced_job(const char *name);
 struct job cuda_job(const char *name, bool pinned);
 
-/* The sections: sizes.c, small.c, help.c, cache.c. Each measures and shows one table or several. */
+/* The sections: sizes.c, small.c, help.c. Each measures and shows one table or several. */
 void read_section(void);
 void write_section(void);
 void edges_section(void);
@@ -112,6 +111,5 @@ void vectors_section(void);
 void flags_section(void);
 void engine_section(void);
 void threads_section(void);
-void cache_section(void);
 
 #endif

@@ -7,7 +7,6 @@
 
 litmus="$build/litmus --peer thread"
 bench="$build/copybench --sim $sim --max 4K --rounds 1"
-cache="$build/copybench --section cache --sim $sim -a cuMemCreate --hits 2000 -r 200"
 
 # exits NAME EXIT_STATUS COMMAND...
 exits() {
@@ -30,19 +29,9 @@ exits() {
 	exits "copybench" 0 $bench
 	exits "copybench --json" 0 $bench --json
 	json "copybench --json: it is JSON" ''
-	exits "copybench, cache" 0 $cache
-	for text in "hit, notified" "hit, tag check" "pin, map, unmap, unpin" '^ +200 +[0-9.]+ +[0-9.]+ '; do
-		expect "copybench, cache prints \"$text\"" 0 "$text"
-	done
-	exits "copybench, cache --json" 0 $cache --json
-	json "copybench, cache --json: its figures" '
-assert d["simulated"] is True
-d = d["tables"][0]
-assert [g["regions"] for g in d["growth"]] == [10, 100, 200]
-assert all(d[k] > 0 for k in ("hit_ns", "hit_with_tag_check_ns", "pin_map_unmap_unpin_ns"))'
 	refused "$build/copybench" 1 . <<<"-n 0"
-	exits "copybench, cache --help" 0 "$build/copybench" --help
-	expect "copybench, cache --help names --regions" 0 ' --regions'
+	exits "copybench --help" 0 "$build/copybench" --help
+	expect "copybench --help names --section" 0 ' --section'
 }
 run_full "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim"
 expect "compare: a full disk" 1 '' '^compare: standard output: '
