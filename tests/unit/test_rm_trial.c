@@ -3,10 +3,12 @@
  * The rm backend's trial: once for each GPU, again where it has no verdict, and what it finds wrong
  * in libcuda's exports.
  */
-#include <sys/mman.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "abi/rm.h"
@@ -466,6 +468,32 @@ static void as_it_is(struct rm_export_570 *e)
 	(void)e;
 }
 
+static bool regular; /* what fstat() says */
+
+/* Replaces the C library's, for the library too. */
+int fstat(int fd, struct stat *st)
+{
+	static __typeof__(&fstat) next; /* dlsym() calls are counted */
+	int rc;
+
+	next = next ? next : (__typeof__(&fstat))dlsym(RTLD_NEXT, "fstat");
+	rc = next(fd, st);
+	if (regular)
+		st->st_mode = S_IFREG | 0600;
+	return rc;
+}
+
+/* Another hook has answered libcuda's export on a descriptor of its own. */
+static void no_node(void)
+{
+	plain = standin_alloc(MIB);
+	OK(rm_pin(plain, MIB, 0)); /* with the trial */
+	regular = true;
+	FAILS_WITH(ENOTSUP, "does not know the layout", rm_pin(plain, MIB, 0));
+	regular = false;
+	rm_whole_life("of a node", plain, MIB);
+}
+
 /* After a trial that passed. */
 static void one_range(void)
 {
@@ -580,6 +608,7 @@ static void spoiled(void)
 
 static const struct unit_test tests[] = {
 	{ "beyond an import", beyond_an_import, "" },
+	{ "an export on no device", no_node, "" },
 	{ "tried once for each GPU", once_per_gpu, "GDRSIM_DEVICES=2" },
 	{ "on a small stack", small_stack, "" },
 	{ "tried again", tried_again, "" },
