@@ -166,8 +166,6 @@ int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
 {
 	int rc = search();
 
-	if (rc)
-		return rc;
 	pthread_mutex_lock(&lock);
 	callback = fn;
 	callback_arg = arg;
