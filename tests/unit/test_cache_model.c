@@ -209,22 +209,35 @@ static void invalidate_any(void)
 	invalidate(m, first, pages);
 }
 
-/* New memory at the address of a chunk that is not in use. */
+/* New memory at the address of a chunk that is not in use: a get before it and one after it. */
 static void reallocate(void)
 {
 	struct memory *m = &w.memory[2 * below(w.gpus) + 1];
 	unsigned int chunk = below(CHUNKS);
 	CUdeviceptr at = m->base + (uint64_t)chunk * CHUNK;
+	struct held h = { .memory = m };
+	uint64_t misses;
 
 	for (unsigned int i = 0; i < w.count; i++)
 		if (w.held[i].memory == m && w.held[i].first / WHOLE_PAGES <= chunk &&
 		    (w.held[i].first + w.held[i].pages - 1) / WHOLE_PAGES >= chunk)
 			return;
+	CU(cuda.cuCtxSetCurrent(standin_primary(m->device)));
+	if (!barcopy_cache_get(w.cache, at, 8, &h.real))
+		OK(barcopy_cache_put(w.cache, &h.real));
 	if (w.rules->validity == BARCOPY_CACHE_NOTIFIED)
 		OK(barcopy_cache_invalidate(w.cache, at, CHUNK));
 	vmm_replace(at, m->device);
 	for (unsigned int p = 0; p < WHOLE_PAGES; p++)
 		m->forgotten[chunk * WHOLE_PAGES + p] = true;
+	misses = cache_stats(w.cache).misses;
+	if (!barcopy_cache_get(w.cache, at, 8, &h.real)) { /* else regions in use take all space */
+		ck_assert_uint_gt(cache_stats(w.cache).misses, misses);
+		ck_assert(same_memory(h.real.handle, h.real.cpu_ptr, at));
+		remember(&h);
+		OK(barcopy_cache_put(w.cache, &h.real));
+	}
+	w.gets = cache_stats(w.cache).hits + cache_stats(w.cache).misses;
 }
 
 static void one_operation(void)
