@@ -83,12 +83,19 @@ static void late(void)
 	ck_assert_uint_eq(r.parts[0].start, addr[0] + GPU_PAGE_SIZE);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_VALID);
+	/* One that reaches beyond the page is not learnt. */
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_UNKNOWN);
 	/* Nor is anything held by one that has gone. */
 	CU(cuda.cuMemFree_v2(addr[2]));
 	addr[2] = standin_alloc(2048);
 	ck_assert_uint_eq(addr[2], r.parts[0].start);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_STALE);
 	ck_assert(!gdri_region_is_intact(&r, r.low, r.high));
+	gdri_region_free_parts(&r);
+	r = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+	CU(cuda.cuMemFree_v2(addr[0]));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
 }
 
