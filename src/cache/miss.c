@@ -145,17 +145,17 @@ static void join_locked(struct gdri_cache *cache, const struct bytes *allocation
 
 /*
  * Widens b, whose first byte m describes, to the allocations of up to 2 MiB at its ends, and *all,
- * which is b, to those of any size.
+ * which is b, to those of any size. False: CUDA does not know its first or its last byte.
  */
-static void take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
+static bool take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 {
 	const uint64_t ends[2] = { b->low, b->high - 1 };
 
 	for (int i = 0; i < 2; i++) {
 		if (ends[i] - m.base >= m.size)
 			gdri_cuda_describe(ends[i], 1, &m);
-		if (m.base + m.size <= m.base) /* not known */
-			continue;
+		if (m.base + m.size <= m.base)
+			return false;
 		all->low = MIN(all->low, m.base);
 		all->high = MAX(all->high, m.base + m.size);
 		if (m.size <= GDRI_WHOLE_MAX) {
@@ -163,6 +163,7 @@ static void take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 			b->high = MAX(b->high, m.base + m.size);
 		}
 	}
+	return true;
 }
 
 /* Widens b, of the memory m, to what is to be pinned for it; see cache.h. */
@@ -174,7 +175,9 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 
 	if (!cache->keeps)
 		limit = MAX(GDRI_WHOLE_MAX, 2 * gdri_touched(b->low, b->high));
-	take_whole(*m, &wide, &all);
+	/* The range alone then fails by its end, which a wider region would hide. */
+	if (!take_whole(*m, &wide, &all))
+		return;
 	if (m->kind == GDRI_MEMORY_HOST || gdri_touched(wide.low, wide.high) <= limit)
 		*b = wide;
 	if (m->kind == GDRI_MEMORY_HOST) /* nothing is pinned there */

@@ -139,6 +139,11 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get_stats(cache, NULL));
 	OK(barcopy_cache_invalidate(cache, d, 1));
 	FAILS(EINVAL, barcopy_cache_invalidate(NULL, d, 1));
+	/* it ends behind its allocation, and a region that would be joined begins there */
+	d = standin_alloc(5000);
+	touch(cache, standin_alloc(256));
+	FAILS_WITH(EINVAL, "beyond its allocation", barcopy_cache_get(cache, d, 5001, &r));
+	d = vmm_new(0, 1);
 	/* the users of a region share its handle, so only the cache has copy options */
 	OK(barcopy_cache_get(cache, d, 1, &r));
 	FAILS_WITH(EINVAL, "of the cache", barcopy_set_copy_options(r.handle, NULL));
