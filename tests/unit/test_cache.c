@@ -603,6 +603,21 @@ static void settled(void)
 	}
 }
 
+/* A region that CUDA does not describe is its caller's alone: no later hit could verify it. */
+static void not_described(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = standin_alloc(CHUNK);
+	barcopy_region_t r;
+
+	cuda_hooks.set_fail("cuPointerGetAttributes:*=999");
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	cuda_hooks.set_fail(NULL);
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert_uint_eq(cache_stats(cache).regions, 0);
+	ck_assert(!touch(cache, d) && touch(cache, d));
+}
+
 /* A pin that fails is tried again only where it was of more than the range. */
 static void tried_again(void)
 {
@@ -979,6 +994,7 @@ static const struct unit_test tests[] = {
 	{ "not joined", not_joined, DMABUF },
 	{ "stale is not joined", stale_is_not_joined, DMABUF },
 	{ "settled", settled, DMABUF },
+	{ "not described", not_described, "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "tried again", tried_again, DMABUF },
 	{ "one question", one_question, "" },
 	{ "most users", most_users, DMABUF },
