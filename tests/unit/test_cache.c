@@ -337,10 +337,12 @@ static void space_for_plain_pins(void)
 	gdr_mh_t h;
 	void *va;
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
+	barcopy_cache_t other = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
 
 	OK(barcopy_cache_get(cache, d, 8, &used));
 	for (unsigned int k = 1; k < 10; k++)
 		get_and_put(cache, d + k * CHUNK);
+	get_and_put(other, d + 15 * CHUNK);
 	/* A range that an empty BAR could not hold evicts nothing. */
 	FAILS(ENOMEM, barcopy_map_range(g, d, 16 * CHUNK, 0, &va, &h));
 	FAILS(ENOMEM, barcopy_cache_get(cache, d, 16 * CHUNK, &(barcopy_region_t){ 0 }));
@@ -349,6 +351,7 @@ static void space_for_plain_pins(void)
 	OK(gdr_map(g, h, &va, 6 * CHUNK));
 	ck_assert(same_memory(h, va, d + 10 * CHUNK));
 	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
+	ck_assert_uint_eq(cache_stats(other).evictions, 0); /* one cache has enough */
 	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
 }
 

@@ -331,9 +331,9 @@ static void overlapping(void)
 		last = at[0] + pages[0] < at[1] + pages[1] ? at[0] + pages[0] : at[1] + pages[1];
 		both = at[1] + below(last - at[1]);
 		OK(barcopy_cache_trim(cache, 0));
-		for (int k = 0; k < 2; k++)
-			OK(barcopy_cache_get(cache, d + (uint64_t)at[k] * PAGE,
-					     (size_t)pages[k] * PAGE, &r[k]));
+		for (unsigned int k = 0, first = below(2); k < 2; k++)
+			OK(barcopy_cache_get(cache, d + (uint64_t)at[k ^ first] * PAGE,
+					     (size_t)pages[k ^ first] * PAGE, &r[k ^ first]));
 		OK(barcopy_cache_invalidate(cache, d + (uint64_t)both * PAGE + below(PAGE),
 					    below(4) ? 1 : UINT64_MAX));
 		for (int k = 0; k < 2; k++)
