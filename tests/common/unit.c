@@ -2,10 +2,8 @@
 /* See unit.h. */
 #include "unit.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -295,38 +292,6 @@ void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t st
 {
 	unit_start(count, fn, arg, step);
 	return unit_join();
-}
-
-static char state_of(const char *task)
-{
-	char path[300], state;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task);
-	f = fopen(path, "re");
-	/* One that has ended is not there, or fails the read. */
-	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = 'S';
-	if (f)
-		fclose(f);
-	return state;
-}
-
-void unit_wait_asleep(void)
-{
-	int me = (int)syscall(SYS_gettid), awake = 1;
-
-	while (awake) {
-		DIR *dir = opendir("/proc/self/task");
-
-		ck_assert_ptr_nonnull(dir);
-		sched_yield();
-		awake = 0;
-		for (struct dirent *e; (e = readdir(dir));)
-			awake += e->d_name[0] != '.' && atoi(e->d_name) != me &&
-				 state_of(e->d_name) != 'S';
-		closedir(dir);
-	}
 }
 
 static sigjmp_buf after_fault;

@@ -73,8 +73,6 @@ void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step)
 /* Waits for all of them; a value that is not NULL if a thread returned one. */
 void *unit_join(void);
 void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step); /* both */
-/* Waits until all other threads sleep, most likely for a lock that the caller holds. */
-void unit_wait_asleep(void);
 
 /* The signal that a store or a load there raises; 0: none. */
 int unit_touch(volatile void *at, bool store);
