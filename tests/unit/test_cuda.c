@@ -469,6 +469,10 @@ static void pages_of_the_host(void)
 	gdri_cuda_give_pages(q);
 	gdri_cuda_free_idle(); /* registered: to end that would wait for kernels */
 	ck_assert_int_gt(wrap_mapped(), mapped);
+	cuda_hooks.set_fail("cuMemHostGetDevicePointer:*=999"); /* which does not say */
+	gdri_cuda_free_idle();
+	cuda_hooks.set_fail(NULL);
+	ck_assert_int_gt(wrap_mapped(), mapped);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
 	gdri_cuda_free_idle();
 	ck_assert_int_eq(wrap_mapped(), mapped);
