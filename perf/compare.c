@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * compare OLD.so NEW.so [--sim DIR]: the cost of small copies, of a get and its put that hit in the
+ * compare OLD.so NEW.so [--sim DIR] [--rounds N]: the cost of small copies, of a get and its put that hit in the
  * cache or miss, of an invalidation that finds nothing, and of a pin and a map with their ends, in
  * two builds of the library; with GDRCOPY_STATS=1, of calls that are counted. Both
  * builds run in one process, in turn, on the same memory, since on a GPU two places differ by 10 %.
  * For developers: not installed.
  *
- * A figure is that of the fastest twentieth of 1501 rounds, which other programs do not move. In a
+ * A figure is that of the fastest twentieth of N (1501) rounds, which other programs do not move. In a
  * round each build calls the function for 0.1 ms; the builds take turns to be first.
  */
 #include <dlfcn.h>
@@ -19,6 +19,8 @@
 #include "barcopy.h"
 
 enum { ROUNDS = 1501, ROUND_NS = 100000, BUILDS = 2 };
+
+static size_t rounds = ROUNDS;
 
 /* field, function */
 #define CALLS(X)                                   \
@@ -208,7 +210,7 @@ static void measure(const struct build *builds, const struct job *job)
 	double ns[BUILDS][ROUNDS];
 	size_t n = (size_t)(ROUND_NS / ns_of(&builds[0], job, 1000)) + 1;
 
-	for (size_t round = 0; round < ROUNDS; round++)
+	for (size_t round = 0; round < rounds; round++)
 		for (size_t i = 0; i < BUILDS; i++) {
 			size_t at = (i + round) % BUILDS;
 
@@ -216,9 +218,9 @@ static void measure(const struct build *builds, const struct job *job)
 		}
 	printf("%-15s", job->name);
 	for (size_t i = 0; i < BUILDS; i++) {
-		qsort(ns[i], ROUNDS, sizeof(ns[i][0]), by_value);
-		printf("  %8.2f (%.2f .. %.2f)", ns[i][ROUNDS / 20], ns[i][ROUNDS / 100],
-		       ns[i][ROUNDS / 4]);
+		qsort(ns[i], rounds, sizeof(ns[i][0]), by_value);
+		printf("  %8.2f (%.2f .. %.2f)", ns[i][rounds / 20], ns[i][rounds / 100],
+		       ns[i][rounds / 4]);
 	}
 	printf("\n");
 }
@@ -226,17 +228,30 @@ static void measure(const struct build *builds, const struct job *job)
 int main(int argc, char **argv)
 {
 	struct build builds[BUILDS];
+	const char *sim = NULL;
+	int arg;
 
 	tool_name = "compare";
-	if (argc != 3 && !(argc == 5 && !strcmp(argv[3], "--sim"))) {
-		fprintf(stderr, "usage: compare OLD.so NEW.so [--sim DIR]\n");
+	for (arg = 3; arg + 1 < argc; arg += 2) {
+		if (!strcmp(argv[arg], "--sim"))
+			sim = argv[arg + 1];
+		else if (!strcmp(argv[arg], "--rounds"))
+			rounds = strtoul(argv[arg + 1], NULL, 10);
+		else
+			break;
+	}
+	if (arg != argc || !rounds || rounds > ROUNDS) {
+		fprintf(stderr,
+			"usage: compare OLD.so NEW.so [--sim DIR] [--rounds N]\n"
+			"N: 1 to %d\n",
+			ROUNDS);
 		return 2;
 	}
 	tool_guard_output();
-	sim_enter(argc == 5 ? argv[4] : NULL, argv);
+	sim_enter(sim, argv);
 	setvbuf(stdout, NULL, _IOLBF, 0); /* each line as soon as it is measured */
 	timing_init();
-	printf("ns per call: the fastest twentieth of %d rounds (hundredth .. quarter)\n", ROUNDS);
+	printf("ns per call: the fastest twentieth of %zu rounds (hundredth .. quarter)\n", rounds);
 	printf("%-15s  %-24s  %-24s\n", "", "old", "new");
 	for (size_t i = 0; i < BUILDS; i++)
 		load(&builds[i], argv[1 + i], i ? &builds[0] : NULL);

@@ -33,6 +33,9 @@ exits() {
 	exits "copybench --help" 0 "$build/copybench" --help
 	expect "copybench --help names --section" 0 ' --section'
 }
+exits "compare" 0 "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim" --rounds 1
+expect "compare measures each kind of call" 0 '^map, unmap '
+exits "compare, no rounds" 2 "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --rounds 0
 run_full "$build/compare" "$build/libgdrapi.so.2" "$build/libgdrapi.so" --sim "$sim"
 expect "compare: a full disk" 1 '' '^compare: standard output: '
 finish
