@@ -621,6 +621,28 @@ static void not_described(void)
 	ck_assert(!touch(cache, d) && touch(cache, d));
 }
 
+/* An allocation that a region has learnt is hit to its last byte, without CUDA, and no further. */
+static void learnt(void)
+{
+	CUdeviceptr a = standin_alloc(256), b = standin_alloc(256);
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	struct gdri_cache *c = found(cache);
+	struct gdri_entry *e;
+	unsigned long calls;
+
+	get_and_put(cache, a);
+	ck_assert_ptr_null(gdri_cache_hit(c, b, 256));
+	get_and_put(cache, b);
+	calls = cuda_hooks.calls(NULL);
+	e = gdri_cache_hit(c, b, 256);
+	ck_assert_uint_eq(cuda_hooks.calls(NULL), calls);
+	ck_assert_ptr_nonnull(e);
+	OK(gdri_cache_unuse(c, e));
+	ck_assert_ptr_null(gdri_cache_hit(c, b, 257));
+	ck_assert_ptr_null(gdri_cache_hit(c, b + 255, 2));
+	ck_assert_uint_eq(cache_stats(cache).misses, 1);
+}
+
 /* A pin that fails is tried again only where it was of more than the range. */
 static void tried_again(void)
 {
@@ -998,6 +1020,7 @@ static const struct unit_test tests[] = {
 	{ "stale is not joined", stale_is_not_joined, DMABUF },
 	{ "settled", settled, DMABUF },
 	{ "not described", not_described, "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "an allocation that was learnt", learnt, DMABUF },
 	{ "tried again", tried_again, DMABUF },
 	{ "one question", one_question, "" },
 	{ "most users", most_users, DMABUF },
