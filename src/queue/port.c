@@ -245,7 +245,7 @@ int gdri_port_answer(const struct gdri_port *p, const uint32_t *calls, const uin
 		else
 			gdri_store64(to, word);
 	}
-	if (!p->ring.plan->posts && count)
+	if (!p->ring.plan->posts)
 		gdri_fence_push(p->ring.plan->fences);
 	return 0;
 }
