@@ -340,7 +340,6 @@ static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool w
 	return latency ? median(count) : start;
 }
 
-
 /* Microseconds of a kernel of 132 threads, launched 1000 times; how -1: an empty one, -2: the FIFO's push. */
 static double step(int how)
 {
