@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import types
 import unittest
 import weakref
@@ -228,10 +229,16 @@ class Copies(Case):
         self.assertRaises(ValueError, m.wait64, 8, "<", 0, timeout=-1)
         m.put64(8, -100)  # a negative step, as unsigned the largest
         self.assertRaises(barcopy.Timeout, m.wait64, 8, ">=", 3, timeout=0.01)
-        steps = [threading.Timer(0.02 * n, m.put64, (8, value)) for n, value in enumerate((-3, 2, 3), 1)]
-        for step in steps:
-            step.start()
+
+        def steps():
+            for word in -3, 2, 3:
+                time.sleep(0.02)
+                m.put64(8, word)
+
+        thread = threading.Thread(target=steps)
+        thread.start()
         m.wait64(8, ">=", 3)
+        thread.join()
         m.wait32(8, ">=", 3, timeout=30)
 
     def test_fill(self):
