@@ -80,7 +80,7 @@ static void lane(void)
 {
 	barcopy_queue_view_t other = m.q[0].view;
 	bool more = true;
-	barcopy_warp_t q;
+	barcopy_warp_t q = { 0 };
 
 	other.version++;
 	if (barcopy_warp_begin(&q, other))
@@ -170,7 +170,7 @@ static void many_polls(void)
 static void endless_lane(void)
 {
 	unsigned int data[3] = { 0 }, n = 0;
-	barcopy_warp_t q;
+	barcopy_warp_t q = { 0 };
 
 	barcopy_warp_begin(&q, m.q[0].view);
 	while (barcopy_warp_put(&q, 1, data, 8, 0))
