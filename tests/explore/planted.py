@@ -8,6 +8,7 @@ A text that the tree has not exactly once is an error: the fault has to be writt
 No scenario finds this, which stands in no list below: a miss that does not ask for invalidations at work
 (insert_locked() of miss.c): a program sees it only if it gets memory while it frees it. Nor this: an
 invalidation works off no list of another registration cache (work_off_all() of entry.c); 3000 seeds of `elsewhere` pass.
+Nor this: gdri_rm_client_ends() of rm_client.c reads `wrong` of a GPU that has users; 3000 seeds of `verdict` pass.
 """
 import os
 import re
@@ -243,8 +244,6 @@ FAULTS = {
     "trial-at-each-pin": ("verdict", [(TRIAL, "(!trial->again_ns || now < trial->again_ns)", "!trial->again_ns")]),
     "policy-without-lock": ("verdict", [("src/backend/rm.c", "	pthread_mutex_lock(&policy_lock);\n", ""),
                                         ("src/backend/rm.c", "	pthread_mutex_unlock(&policy_lock);\n", "	(void)policy_lock;\n")]),
-    "wrong-read-during-a-trial": ("verdict", [("src/backend/rm_client.c", "	for (gpu = gpus; ends && gpu; gpu = gpu->next)\n		ends = ",
-                                               "	for (gpu = gpus; gpu; gpu = gpu->next)\n		ends &= ")]),
     "client-ends-without-lock": ("client", [("src/backend/rm_client.c", "	if (ends)\n		session_close(&own);\n	pthread_mutex_unlock(&lock);\n",
                                              "	pthread_mutex_unlock(&lock);\n	if (ends)\n		session_close(&own);\n")]),
     "slots-without-order": ("verdict", [("src/cuda/watch.c", "&searched, true, memory_order_release", "&searched, true, memory_order_relaxed")]),

@@ -262,7 +262,7 @@ static void returned(int thread)
 	void *p;
 
 	in_context();
-	for (uint32_t i = thread ? 3 : 1; i; i--) {
+	for (uint32_t i = thread ? 8 : 4; i; i--) {
 		if (!thread || ex_random(2)) {
 			MUST(gdr_map(g, to_map[thread], &p, CHUNK));
 			check_tag(p, 3, "a map");
