@@ -2,7 +2,7 @@
 /*
  * explore                              lists the scenarios
  * explore SCENARIO SEED [COUNT [S]]    runs COUNT (1) seeds from SEED on, or for S CPU seconds, each
- *                                      in a forked child; ends at the first that fails
+ *                                      in a process of its own; ends at the first that fails
  * explore --reduce SCENARIO SEED       the fewest switches with which that seed fails
  *
  * SCENARIO may be `all`: they take turns. Exits with 0, or 1 if a seed failed, whose number, stacks
@@ -83,7 +83,10 @@ static void __attribute__((noreturn)) run(const struct scenario *s, uint64_t see
 	_exit(0);
 }
 
-/* The exit status of that seed; with a plan, of this program executed anew, which prints nothing if quiet. */
+/*
+ * The exit status of this program with those arguments. It is executed anew, since a forked child
+ * would share the stand-in of the resource manager, as processes share the real one.
+ */
 static int in_process(const char *name, uint64_t seed, const char *plan, bool quiet)
 {
 	char number[24];
@@ -93,10 +96,9 @@ static int in_process(const char *name, uint64_t seed, const char *plan, bool qu
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)seed);
 	fflush(stdout);
 	pid = fork();
-	if (!pid && !plan)
-		run(find(name, seed), seed);
 	if (!pid) {
-		setenv("EXPLORE_PLAN", plan, 1);
+		if (plan)
+			setenv("EXPLORE_PLAN", plan, 1);
 		if (quiet && !freopen("/dev/null", "w", stderr))
 			_exit(USAGE);
 		execl("/proc/self/exe", "explore", name, number, NULL);
