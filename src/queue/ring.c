@@ -133,14 +133,12 @@ int gdri_ring_destroy(const struct gdri_ring_kind *kind, const void *name)
 
 	if (rc)
 		return rc;
-	if (gdri_slot_is(&r->slot, (uintptr_t)name)) {
-		retire(r);
-		free_ring(r);
-		atomic_fetch_add(&ctx->unpinned, 1);
-	} else {
-		rc = gdri_ring_refuse(name, kind);
-	}
-	return gdri_ctx_put(ctx, rc);
+	if (!gdri_slot_is(&r->slot, (uintptr_t)name))
+		return gdri_ctx_put(ctx, gdri_ring_refuse(name, kind));
+	retire(r);
+	free_ring(r);
+	atomic_fetch_add(&ctx->unpinned, 1);
+	return gdri_ctx_put(ctx, 0);
 }
 
 /*
