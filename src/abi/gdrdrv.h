@@ -113,7 +113,7 @@ struct gdrdrv_get_version {
 
 /*
  * A region is mapped by mmap() of the node at offset handle * host page size. poll() on a node of
- * barcopy's driver gives POLLPRI while a revoked region is pinned, and nothing else. Other drivers
+ * barcopy's driver gives POLLPRI while a revoked region is pinned, and never POLLOUT. Other drivers
  * have no poll, so the kernel answers POLLIN | POLLOUT.
  */
 

@@ -128,7 +128,8 @@ static int pin_untried(const struct gdri_pin_request *request, struct gdri_pin *
 
 static int dmabuf_unpin(struct gdri_pin *pin)
 {
-	gdri_fork_close(pin->fd); /* -1: closed already */
+	if (pin->fd >= 0)
+		gdri_fork_close(pin->fd);
 	return 0;
 }
 

@@ -148,12 +148,12 @@ static int attribute(void *state, gdr_attr_t attr)
 
 /*
  * The node itself, in persistent mode too: pages that the GPU driver does not keep can be revoked.
- * Without poll in the driver the kernel reports "readable", which barcopy's never is.
+ * Without poll in the driver the kernel reports "writable", which barcopy's never is.
  */
 static int event_fd(void *state, int *fd)
 {
 	const struct node *node = state;
-	struct pollfd p = { .fd = node->fd, .events = POLLIN };
+	struct pollfd p = { .fd = node->fd, .events = POLLPRI | POLLIN | POLLOUT };
 	int n;
 
 	do
@@ -161,7 +161,7 @@ static int event_fd(void *state, int *fd)
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
-	if (p.revents)
+	if (p.revents & ~POLLPRI)
 		return gdri_fail(ENOTSUP,
 				 "gdrdrv %u.%u cannot be polled for revoked ranges; barcopy's can",
 				 VERSION(node->version));

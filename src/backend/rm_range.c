@@ -203,7 +203,7 @@ static int mend(struct export *export, int *fd)
 		return rc;
 	observe(export, export->gpu->node, export->refused, &export->asked);
 	*fd = head->fd;
-	return 0;
+	return *fd < 0 ? -EINVAL : 0;
 }
 
 /* Has libcuda export [va, va + size); *fd is closed by gdri_fork_close(). */
@@ -380,8 +380,7 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 {
 	const struct gdri_memory *m = &request->memory;
 
-	/* The difference is unsigned: of an address below the base it is larger than any size. */
-	if (request->va - m->base >= m->size ||
+	if (request->va < m->base || request->va - m->base >= m->size ||
 	    m->size - (request->va - m->base) < request->mapped_size)
 		return gdri_fail(EINVAL, "the range reaches beyond what was imported");
 	return import(range, request->imported->fd, m->base, m->size, request->va,

@@ -116,7 +116,8 @@ int gdri_cuda_pci_address(int device, struct gdri_pci_address *pci)
 		rc = GDRI_CU(cuDeviceGetPCIBusId, text, sizeof(text), dev);
 	if (rc)
 		return rc;
-	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
+	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus > 0xff ||
+	    slot > 31 || function > 7)
 		return gdri_fail(EIO, "cuDeviceGetPCIBusId returned \"%s\"", text);
 	*pci = (struct gdri_pci_address){
 		.domain = domain,

@@ -71,7 +71,7 @@ static void use_notice(struct gdri_cuda_engine *e, int device)
 {
 	struct notice *n;
 
-	if (e->foreign || device >= DEVICES || !gdri_cu.cuMemHostRegister_v2 ||
+	if (e->foreign || device < 0 || device >= DEVICES || !gdri_cu.cuMemHostRegister_v2 ||
 	    !gdri_cu.cuStreamWriteValue32_v2)
 		return;
 	n = &notices[device];

@@ -29,7 +29,7 @@ static const void *absolute(const struct library *lib, int tag)
 {
 	const ElfW(Addr) value = lib->tags[tag];
 
-	return (const void *)(value < lib->map->l_addr ? lib->map->l_addr + value : value);
+	return (const void *)(value && value < lib->map->l_addr ? lib->map->l_addr + value : value);
 }
 
 static void add_slots(const struct library *lib, int table, int size, const char *symbol)
@@ -39,7 +39,7 @@ static void add_slots(const struct library *lib, int table, int size, const char
 	const ElfW(Rela) *rela = absolute(lib, table);
 	struct gdri_import_slots *slots = lib->slots;
 
-	for (size_t i = 0; i < lib->tags[size] / sizeof(*rela); i++) {
+	for (size_t i = 0; rela && i < lib->tags[size] / sizeof(*rela); i++) {
 		const ElfW(Sym) *sym = &symbols[ELF64_R_SYM(rela[i].r_info)];
 
 		if (IS_IMPORT(ELF64_R_TYPE(rela[i].r_info)) && slots->count < GDRI_IMPORT_SLOTS &&

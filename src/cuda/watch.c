@@ -166,6 +166,8 @@ int gdri_cuda_watch_begin(gdri_watch_fn fn, void *arg)
 {
 	int rc = search();
 
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&lock);
 	callback = fn;
 	callback_arg = arg;
@@ -197,7 +199,7 @@ static void after_fork(void)
 	for (size_t i = 0; i < slots.count; i++) {
 		uintptr_t held = (uintptr_t)watched_ioctl;
 
-		if (saved[i])
+		if (saved[i] && saved[i] != held)
 			gdri_import_slot_write(&slots, i, &held, saved[i], true);
 	}
 }
