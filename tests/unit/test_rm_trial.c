@@ -473,10 +473,11 @@ static bool regular; /* what fstat() says */
 /* Replaces the C library's, for the library too. */
 int fstat(int fd, struct stat *st)
 {
-	static __typeof__(&fstat) next; /* dlsym() calls are counted */
+	static _Atomic(__typeof__(&fstat)) next; /* dlsym() calls are counted */
 	int rc;
 
-	next = next ? next : (__typeof__(&fstat))dlsym(RTLD_NEXT, "fstat");
+	if (!next)
+		next = (__typeof__(&fstat))dlsym(RTLD_NEXT, "fstat");
 	rc = next(fd, st);
 	if (regular)
 		st->st_mode = S_IFREG | 0600;
