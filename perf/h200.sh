@@ -53,9 +53,6 @@ for mask in all -movdir64b -movdir64b,-movdiri; do
 	right "posted lines, features $mask" -n 10000000 -k line -s 64
 done
 unset GDRCOPY_CPU_MASK
-for kind in message mapflag readv; do
-	right "two readers of one core, $kind" -n 150000 -k $kind --twin
-done
 for kind in message reread mapflag seqlock ring write; do
 	right "by the GPU's copy engine, $kind" --engine -n 10000 -k $kind
 done
@@ -65,12 +62,6 @@ if [ -x "$build/tests/gpu_test_copy_options" ]; then
 fi
 
 # ---- hardware behaviour on which the library does not rely ----
-for kind in dmaread dmawrite; do
-	say "litmus: $kind (no flush before CUDA's copy; for information)"
-	run -n 300000 -k $kind
-	run -n 30000 -k $kind -s 64K
-	run -n 300000 -k $kind -s 8
-done
 for impl in avx512 avx2 sse4.1; do
 	say "litmus: $impl, no fences (for information)"
 	run -n 20000 -k message -i $impl --no-fence

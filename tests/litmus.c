@@ -32,9 +32,6 @@ enum kind {
 	POSTED, /* CPU to GPU: data copied, flag posted */
 	LINE, /* CPU to GPU: posted lines, the last word the flag */
 	POLL, /* tight reading of a block in which the GPU counts */
-	/* Not part of "all": hardware behaviour on which the library does not rely. */
-	DMA_READ, /* the CPU writes the block, CUDA copies it out, no flush */
-	DMA_WRITE, /* the CPU writes the block, CUDA copies over it, no flush */
 	KINDS
 };
 
@@ -42,17 +39,16 @@ static const struct {
 	const char *name;
 	enum protocol protocol;
 } kinds[KINDS] = {
-	[MESSAGE] = { "message", PRODUCE },	 [REREAD] = { "reread", PRODUCE },
-	[MAPFLAG] = { "mapflag", PRODUCE },	 [VECTOR] = { "readv", PRODUCE },
-	[SEQ] = { "seqlock", SEQLOCK },		 [RING] = { "ring", PRODUCE },
-	[TWO_COPIES] = { "write", CONSUME },	 [ONE_VECTOR] = { "writev", CONSUME },
-	[POSTED] = { "post", CONSUME },		 [LINE] = { "line", CONSUME },
-	[POLL] = { "poll", COUNT_UP },		 [DMA_READ] = { "dmaread", PROTOCOLS },
-	[DMA_WRITE] = { "dmawrite", PROTOCOLS },
+	[MESSAGE] = { "message", PRODUCE },  [REREAD] = { "reread", PRODUCE },
+	[MAPFLAG] = { "mapflag", PRODUCE },  [VECTOR] = { "readv", PRODUCE },
+	[SEQ] = { "seqlock", SEQLOCK },	     [RING] = { "ring", PRODUCE },
+	[TWO_COPIES] = { "write", CONSUME }, [ONE_VECTOR] = { "writev", CONSUME },
+	[POSTED] = { "post", CONSUME },	     [LINE] = { "line", CONSUME },
+	[POLL] = { "poll", COUNT_UP },
 };
-static const char *const kind_choice[] = { "all",     "message", "reread",  "mapflag",	"readv",
-					   "seqlock", "ring",	 "write",   "writev",	"post",
-					   "line",    "poll",	 "dmaread", "dmawrite", NULL };
+static const char *const kind_choice[] = { "all",     "message", "reread", "mapflag", "readv",
+					   "seqlock", "ring",	 "write",  "writev",  "post",
+					   "line",    "poll",	 NULL };
 static const char *const peer_choice[] = { "gpu", "thread", NULL };
 
 enum { BLOCK_MAX = 2 << 20 };
@@ -63,7 +59,7 @@ static struct {
 	long rounds;
 	size_t size, offset;
 	const char *impl;
-	bool no_fence, engine, expect, twin;
+	bool no_fence, engine, expect;
 } opt = { .rounds = 200000 };
 
 static const struct opt options[] = {
@@ -80,9 +76,6 @@ static const struct opt options[] = {
 	{ 0, "engine", OPT_FLAG, &opt.engine, NULL,
 	  "the library's copies use the GPU's copy engine (except words\nand vectored copies)", 0,
 	  0, NULL },
-	{ 0, "twin", OPT_FLAG, &opt.twin, NULL,
-	  "a second reader of the block on the other hyperthread of\nthis core (kinds that read)",
-	  0, 0, NULL },
 	{ 0, "expect-stale", OPT_FLAG, &opt.expect, NULL,
 	  "exit 0 only if a stale block is found: shows that the test\ncan fail", 0, 0, NULL },
 	{ 'p', "peer", OPT_CHOICE, &opt.peer, "PEER",
@@ -103,7 +96,7 @@ enum { HOST_FLAG = 0, HOST_ACK = 256, HOST_REPORT = 512, HOST_SIZE = 4096 };
 #define STUCK_NS 10000000000ull
 
 struct tally {
-	uint64_t rounds, stale, torn, new_, refused, twin; /* twin: copies of the second reader */
+	uint64_t rounds, stale, torn, new_, refused;
 	double ns_per_round;
 };
 
@@ -193,36 +186,6 @@ static void vector_rounds(struct tally *t, uint32_t rounds)
 		}
 		check_block(t, round);
 		set_host_word(HOST_ACK, round);
-	}
-}
-
-/*
- * The CPU copies a block through the mapping, with its fence; CUDA then copies the same block.
- * Checks that the second copy finds the first complete. The library flushes before it uses the copy
- * engine.
- */
-static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
-{
-	static uint64_t other[BLOCK_MAX / 8];
-	CUdeviceptr device = st.map_device + MAP_DATA + opt.offset;
-	size_t words = st.size / 8;
-
-	for (uint32_t round = 1; round <= rounds; round++) {
-		for (size_t i = 0; i < words; i++) {
-			st.block[i] = (uint64_t)round << 32 | round;
-			other[i] =
-				kind == DMA_WRITE ? (uint64_t)(round - 1) << 32 | (round - 1) : 0;
-		}
-		if (kind == DMA_READ) {
-			copies_to(&st.copies, st.data, st.block, st.size);
-			memset(st.block, 0, st.size);
-			cuda_must(cu.MemcpyDtoH(st.block, device, st.size), "cuMemcpyDtoH");
-		} else {
-			copies_to(&st.copies, st.data, other, st.size);
-			cuda_must(cu.MemcpyHtoD(device, st.block, st.size), "cuMemcpyHtoD");
-			copies_from(&st.copies, st.block, st.data, st.size);
-		}
-		check_block(t, round);
 	}
 }
 
@@ -331,7 +294,6 @@ static struct tally run(enum kind kind, size_t size)
 		.rounds = rounds,
 	};
 	static const uint8_t zeros[MAP_SIZE];
-	bool reads = kinds[kind].protocol != CONSUME;
 	uint64_t start;
 
 	st.size = size;
@@ -344,31 +306,18 @@ static struct tally run(enum kind kind, size_t size)
 	copies_to(&st.copies, st.map, zeros, MAP_SIZE);
 	(void)copies_get(&st.copies, st.map); /* the zeros are in place before the kernel starts */
 	start = clock_raw_ns();
-	if (work.protocol != PROTOCOLS)
-		litmus_start(&st.peer, &work);
-	if (opt.twin && reads)
-		twin_start(&st.copies, st.data, size);
-	if (kind == DMA_READ || kind == DMA_WRITE)
-		dma_rounds(&t, kind, rounds);
-	else if (kind == VECTOR)
+	litmus_start(&st.peer, &work);
+	if (kind == VECTOR)
 		vector_rounds(&t, rounds);
 	else if (kind == SEQ)
 		seqlock_rounds(&t, rounds);
 	else if (kind == POLL)
 		poll_rounds(&t, rounds);
-	else if (!reads)
+	else if (work.protocol == CONSUME)
 		write_rounds(&t, kind, rounds);
 	else
 		read_rounds(&t, kind, rounds);
-	if (opt.twin && reads) {
-		uint64_t torn, back;
-
-		twin_stop(&t.twin, &torn, &back);
-		t.torn += torn;
-		t.stale += back;
-	}
-	if (work.protocol != PROTOCOLS)
-		litmus_finish(&st.peer);
+	litmus_finish(&st.peer);
 	t.ns_per_round = (double)(clock_raw_ns() - start) / rounds;
 	return t;
 }
@@ -435,8 +384,6 @@ static void report(struct json *j, enum kind kind, size_t size, const struct tal
 		       (unsigned long long)t->torn, (unsigned long long)t->new_, t->ns_per_round);
 		if (kind == SEQ)
 			printf("  %llu looks refused", (unsigned long long)t->refused);
-		if (t->twin)
-			printf("  %llu copies by the second reader", (unsigned long long)t->twin);
 		printf("\n");
 		fflush(stdout);
 		return;
@@ -449,7 +396,6 @@ static void report(struct json *j, enum kind kind, size_t size, const struct tal
 	json_uint(j, "torn", t->torn);
 	json_uint(j, "new", t->new_);
 	json_uint(j, "refused", t->refused);
-	json_uint(j, "second_reader", t->twin);
 	json_number(j, "ns_per_round", t->ns_per_round);
 	json_end(j);
 }
@@ -460,7 +406,6 @@ int main(int argc, char **argv)
 	size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	uint64_t rounds = 0, stale = 0, wrong = 0;
 	struct json json;
-	char cpus[96] = "";
 
 	bench_options(&st.b, &tool, argc, argv);
 	if ((opt.size | opt.offset) % 8)
@@ -470,8 +415,6 @@ int main(int argc, char **argv)
 	else
 		start_gpu();
 	make_plan();
-	if (opt.twin)
-		twin_tie(cpus, sizeof(cpus));
 	if (st.b.json && opt.peer)
 		json_start(&json);
 	else if (st.b.json)
@@ -481,11 +424,8 @@ int main(int argc, char **argv)
 		json_string(&json, "impl", opt.impl);
 		json_bool(&json, "fences", !opt.no_fence);
 		json_bool(&json, "copy_engine", opt.engine);
-		json_string(&json, "readers", *cpus ? cpus : NULL);
 		json_array(&json, "results");
 	} else {
-		if (*cpus)
-			printf("readers:  %s\n", cpus);
 		printf("copies:   %s, reads by %s, %s\n"
 		       "kind      size     rounds    stale   torn    new  ns/round\n",
 		       st.copies.handle.h ? "libgdrapi's" : "this tool's own",
@@ -493,10 +433,8 @@ int main(int argc, char **argv)
 		       opt.no_fence ? "no fences" : "fenced");
 	}
 	for (int kind = 0; kind < KINDS; kind++) {
-		if (opt.kind ? opt.kind - 1 != kind : kind >= DMA_READ)
+		if (opt.kind && opt.kind - 1 != kind)
 			continue;
-		if (kind >= DMA_READ && opt.peer)
-			tool_fail("CUDA's copies are of GPU memory");
 		for (size_t i = 0; i < (opt.size ? 1 : count); i++) {
 			size_t size = opt.size ? opt.size : sizes[i];
 			struct tally t;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parts of litmus: the copies under test, the second reader, and the other side, a kernel on
- * the GPU or, without a GPU, a thread that runs the same protocols on host memory.
+ * The parts of litmus: the copies under test, and the other side, a kernel on the GPU or, without a GPU,
+ * a thread that runs the same protocols on host memory.
  *
  * Every 8-byte word of a block holds the round's number twice: a word with an older number is
  * stale, with a newer one too new, with two numbers torn.
@@ -32,18 +32,6 @@ void copies_v_to(const struct copies *c, const barcopy_copy_seg_t *seg, size_t c
 uint32_t copies_get(const struct copies *c, const void *map);
 void copies_post(const struct copies *c, void *map, uint32_t value);
 void copies_line(const struct copies *c, void *map, const void *line);
-
-/*
- * ---- twin.c: a second reader of the same block, in a tight loop ----
- *
- * It runs on the other hyperthread of the caller's core, if the system reports one: the two share
- * line buffers. It checks its copies too: no word is torn, none is older than in an earlier copy.
- */
-/* Binds the caller to its CPU. `text` names both CPUs, and says whether they share a core. */
-void twin_tie(char *text, size_t room);
-void twin_start(const struct copies *copies, const uint8_t *data, size_t size);
-/* Ends the reader; counts its copies, those with a torn word and those with an older word. */
-void twin_stop(uint64_t *copies, uint64_t *torn, uint64_t *back);
 
 /* ---- peer.c: the other side ---- */
 
