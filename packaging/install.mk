@@ -53,27 +53,31 @@ exes_install: tools
 	$(call put,755,,$(INSTALLED_TOOLS),$(DESTBIN))
 	$(Q)for t in $(PLAIN_NAMES); do ln -sf gdrcopy_$$t $(DESTBIN)/$$t || exit 1; done
 
-# The tools' pages are their --help, where python3 is installed; MAN_FROM is a build whose tools run here.
+# The tools' pages are their --help; MAN_FROM is a build whose tools run here.
 MAN_FROM ?= $(O)
-TOOL_PAGES := $(if $(shell command -v $(PYTHON)),$(patsubst $(O)/%,$(O)/man/%.1,$(TOOLS)))
+MAN1_AWK := packaging/man/date.awk packaging/man/section1.awk
+TOOL_PAGES := $(patsubst $(O)/%,$(O)/man/%.1,$(TOOLS))
 all install-man: $(TOOL_PAGES)
-$(TOOL_PAGES): $(O)/man/%.1: $(O)/% packaging/man/from-help.py
+$(TOOL_PAGES): $(O)/man/%.1: $(O)/% $(MAN1_AWK) CHANGELOG.md
 	$(call say,MAN,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)LD_LIBRARY_PATH=$(MAN_FROM) $(PYTHON) -B packaging/man/from-help.py $(MAN_FROM)/$* >$@.part 2>/dev/null && \
-		mv -f $@.part $@ || { rm -f $@.part; echo "$* does not run here: no manual page (MAN_FROM=)" >&2; }
+	$(Q)mkdir -p $(@D) && rm -f $@
+	$(Q)LD_LIBRARY_PATH=$(MAN_FROM) $(MAN_FROM)/$* --help >$@.help 2>/dev/null && \
+		awk $(MAN1_AWK:%=-f %) CHANGELOG.md RS= $@.help >$@ || \
+		{ rm -f $@; echo "$* does not run here: no manual page (MAN_FROM=)" >&2; }
+	$(Q)rm -f $@.help
 
 # Section 3 is made of the headers' comments.
+MAN3_AWK := packaging/man/date.awk packaging/man/section3.awk
 MAN3_FROM := CHANGELOG.md $(addprefix include/,gdrapi.h barcopy.h barcopy_queue.h)
-MAN3 := $(addprefix $(O)/man/3/,$(shell awk -v list=1 -f packaging/man/section3.awk $(MAN3_FROM)))
+MAN3 := $(addprefix $(O)/man/3/,$(shell awk -v list=1 $(MAN3_AWK:%=-f %) $(MAN3_FROM)))
 all install-man uninstall: $(O)/man/3/made
-$(O)/man/3/made: packaging/man/section3.awk $(MAN3_FROM)
+$(O)/man/3/made: $(MAN3_AWK) $(MAN3_FROM)
 	$(call say,MAN,$(@D))
-	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v out=$(@D) -f $^ && : >$@
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v out=$(@D) $(MAN3_AWK:%=-f %) $(MAN3_FROM) && : >$@
 
 # NAME.SECTION=PAGE: the other names of a page, which are in its NAME section.
 MAN_PAGES := $(wildcard packaging/man/*.[1-9]) $(MAN3)
-MAN_LINKS = $(foreach t,$(if $(TOOL_PAGES),$(PLAIN_NAMES)),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
+MAN_LINKS = $(foreach t,$(PLAIN_NAMES),$(t).1=gdrcopy_$(t).1) $(shell awk ' \
 	FNR == 1 { page = FILENAME; sub(/.*\//, "", page); section = page; sub(/.*\./, "", section) } \
 	$$1 == ".Sh" { named = $$2 == "NAME" } \
 	named && $$1 == ".Nm" && $$2 "." section != page { print $$2 "." section "=" page }' $(MAN_PAGES) 2>/dev/null)

@@ -4,6 +4,7 @@
 # HELP has paragraphs: usage and purpose; those that begin with "Options:", "Exit status:", "Examples:"; others, with
 # or without a title.
 
+{ sub(/\n+$/, "") } # some awks leave them
 FNR == 1 {
 	name = $2
 	sub(/^[^\n]*\n/, "")
@@ -86,15 +87,14 @@ function list(lines, begin,   n, i, l, at, words) {
 	}
 	print ".El"
 }
-# "-s, --size SIZE"
-function option(left,   n, w, i, arg, form) {
+# Of "-s, --size SIZE".
+function option(left,   n, w, i, arg, dashes, form) {
 	n = split(left, w, /,? /)
 	arg = w[n] ~ /^-/ ? "" : " Ar " w[n]
-	for (i = 1; i <= n; i++) {
-		if (w[i] !~ /^-/) continue
-		gsub(/^-|-$/, "Fl ", w[i])
-		form = form (form ? " , " : "") w[i] arg
+	for (i = 1; i <= n && w[i] ~ /^-/; i++) {
+		dashes = w[i] ~ /^--/ ? "Fl Fl " : "Fl "
+		sub(/^--?/, "", w[i])
+		form = form (form ? " , " : "") dashes w[i] arg
 	}
-	sub(/-/, "Fl ", form)
 	return form
 }

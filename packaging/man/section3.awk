@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: MIT
 # Manual section 3 from the headers' comments, a page for each comment before a function, as mdoc:
-#   awk -v out=DIRECTORY -v list=1 -f section3.awk CHANGELOG.md include/*.h
-# list=1 prints the pages' names alone. The date is that of the CHANGELOG's last release.
+#   awk -v out=DIRECTORY -v list=1 -f date.awk -f section3.awk CHANGELOG.md include/*.h
+# list=1 prints the pages' names alone.
 # A comment has a description, then @param NAME  TEXT and @return VALUE; ERRNO (TEXT); ERRNO ...
 
-FILENAME ~ /CHANGELOG/ {
-	if (!date && /^## \[[0-9.]*\] - /) {
-		split($NF, d, "-")
-		split("January February March April May June July August September October November December", month, " ")
-		date = month[d[2] + 0] " " (d[3] + 0) ", " d[1]
-	}
-	next
-}
 FNR == 1 { header = FILENAME; sub(/.*\//, "", header); comment = ""; taking = "" }
 
 !taking && /^\/\*\*/ { in_comment = 1; comment = "" }
