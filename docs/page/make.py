@@ -52,29 +52,8 @@ def plots(tables):
     return "\n".join(f"<figure>{svg}</figure>" for svg in (out[0], out[2], out[1], out[3]))
 
 
-def rows(pairs):
-    """A list of names and what is said of each"""
-    return "\n".join(["<dl>", *(f"<dt>{html.escape(name)}</dt><dd>{html.escape(words)}</dd>" for name, words in pairs),
-                      "</dl>"])
-
-
 def microseconds(ns):
     return f"{ns / 1000:.1f}" if ns >= 2000 else f"{ns / 1000:.2f}"
-
-
-def ucx(clients):
-    """[(bytes, without gdr_copy, with the two lines)] in us, of the first table of docs/results/clients.md"""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in clients.split("One H100")[0].splitlines()
-            if re.match(r"\| [\d.]+(?: Ki)? \|(?: [\d.]+ \|){6}$", line)]
-    return [(size.replace("Ki", "KiB") if "Ki" in size else size + " bytes", float(cells[1]), float(cells[2]))
-            for size, *cells in rows if size in ("8", "1 Ki", "2 Ki", "4 Ki")]
-
-
-def queue(page):
-    """The medians of the three rows of its first table of figures, in us"""
-    rows = re.findall(r"^\| [^|]+ \| ([\d.]+ to [\d.]+) \| [\d.]+ to [\d.]+ \|$", page, re.M)
-    each_way, graph, launch = rows
-    return {"QUEUE": each_way, "GRAPH": graph, "LAUNCH": launch}
 
 
 def make(root):
@@ -86,18 +65,11 @@ def make(root):
         return microseconds(tables[table]["lines"][size][tables[table]["columns"].index(column)])
 
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
-    written = figure("write", "8", "cuMem.pin"), figure("write", "8", "library")
     values = {
         "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
         "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
-        "TRIP": re.search(r"median ([\d.]+) of nine runs", read(root, "docs/results/copies.md"))[1],
         "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
         "PLOTS": plots(tables),
-        "WAYS": rows([(f"cuMemcpy of 8 bytes: {written[0]} µs", "program, CUDA, the GPU driver's queue, the GPU's copy "
-                       "engine, GPU memory"),
-                      (f"barcopy: {written[1]} µs", "program, a plain store through BAR1, GPU memory")]),
-        "UCX": rows([(size, f"{without:g} µs without, {ours:g} µs with barcopy") for size, without, ours
-                     in ucx(read(root, "docs/results/clients.md"))]), **queue(read(root, "docs/queue.md")),
         "PROGRAM": html.escape(re.search(r"```c\n(.*?)```", readme, re.S)[1].rstrip(), quote=False),
         "COMMAND": html.escape(re.search(r"^cc .*", readme, re.M)[0]),
         "PRINTS": html.escape(re.search(r"^prints `([^`]*)`", readme, re.M)[1]),
