@@ -203,7 +203,6 @@ help-all: help
 	@echo '  make install-python   the Python module where the system looks for it (else: pip)'
 	@echo 'Package'
 	@echo '  make deb rpm          into $$(O)/deb, $$(O)/rpm; DEB_ARCH=arm64 cross-builds'
-	@echo '  make deb-module       the driver for given kernels, without DKMS (variables of make driver)'
 	@echo '  make wheel            Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"'
 	@echo '  make dist             the source tarball and its checksum, of the last commit'
 	@echo 'Test'

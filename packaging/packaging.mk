@@ -7,17 +7,13 @@ PROJECT_URL ?=
 RELEASE ?=
 PACK_ENV = VERSION='$(VERSION)' O='$(O)' PROJECT_URL='$(PROJECT_URL)' RELEASE='$(RELEASE)'
 
-.PHONY: dist deb deb-module rpm wheel check-packages
+.PHONY: dist deb rpm wheel check-packages
 dist:
 	@$(PACK_ENV) packaging/dist.sh
 
 # Source and binary packages of this machine's architecture; DEB_ARCH=arm64 cross-builds.
 deb:
 	@$(PACK_ENV) DEB_ARCH='$(DEB_ARCH)' DEB_VERSION='$(DEB_VERSION)' packaging/deb.sh
-
-# The module for given kernels, without DKMS: KDIR= NVIDIA_SRC= FLAVOR= SIGN=
-deb-module:
-	@$(PACK_ENV) KDIR='$(KDIR)' NVIDIA_SRC='$(NVIDIA_SRC)' FLAVOR='$(FLAVOR)' SIGN='$(SIGN)' packaging/module.sh
 
 rpm:
 	@$(PACK_ENV) packaging/rpm.sh

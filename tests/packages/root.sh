@@ -61,7 +61,7 @@ if [ ! -e "$root/etc/debian_version" ]; then
 	return 0
 fi
 cp "$out"/deb/*_"$arch".deb "$out"/deb/*_all.deb "$root/debs/"
-rm -f "$root"/debs/*dbgsym* "$root"/debs/barcopy-module*
+rm -f "$root"/debs/*dbgsym*
 cp "$tmp"/older/*_"$arch".deb "$tmp"/older/*_all.deb "$root/older/"
 rm -f "$root"/older/*dbgsym*
 cp "$here/CMakeLists.txt" "$root/client/"

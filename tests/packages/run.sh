@@ -70,7 +70,7 @@ contents() { # deb|rpm
 # ---- Debian packages ----
 
 deb() { "${MK[@]}" deb; } # with variables of the environment
-sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.* | grep -v 'barcopy-module'); }
+sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.*); }
 
 if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms || ! have dh_python3; then
 	skip "Debian packages" "needs dpkg-dev, debhelper, dh-dkms and dh-python"
@@ -117,20 +117,6 @@ if [ "$arch" != none ]; then
 	t "files of the Debian packages" silent contents deb
 	t "ELF files of the Debian packages: soname, needed libraries, no path" silent elf_deb
 	t "lintian" run_lintian
-fi
-
-# The module in a package of its own, for a kernel whose headers are installed
-prebuilt() { # ARGUMENT of make...
-	local k
-	k=$(find /lib/modules -maxdepth 2 -name build 2>/dev/null | sort | tail -n 1)
-	[ -n "$k" ] || { echo "needs kernel headers"; return 77; }
-	"${MK[@]}" deb-module KDIR="$k" "$@" || return
-	rm -rf "$tmp/module" && dpkg-deb -x "$out"/deb/barcopy-module_*.deb "$tmp/module" &&
-		test -s "$tmp/module/lib/modules/$(basename "$(dirname "$k")")/updates/gdrdrv.ko" &&
-		dpkg-deb -f "$out"/deb/barcopy-module_*.deb Provides | grep -q "gdrdrv-dkms (= $version-1)"
-}
-if [ "$arch" != none ]; then
-	t "make deb-module: the module without DKMS" prebuilt NVIDIA_SRC=gdrdrv/rig/include/580 FLAVOR=open
 fi
 
 # A line of an earlier version in the administrator's file is named, and changes nothing.

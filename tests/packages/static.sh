@@ -289,8 +289,8 @@ t "shellcheck of the scripts" silent scripts
 
 # The scripts as they are installed, of the packages' three formats and of the container
 package_scripts() {
-	local d=$1 n pkg=$1/module
-	mkdir -p "$d/usr/src/gdrdrv-$version" "$pkg/DEBIAN"
+	local d=$1 n
+	mkdir -p "$d/usr/src/gdrdrv-$version"
 	cp packaging/dkms/* gdrdrv/find-nvidia.sh "$d/usr/src/gdrdrv-$version/" && touch "$d/usr/src/gdrdrv-$version/dkms.conf" &&
 		cp packaging/container/gdrdrv-load "$d/container" || return
 	for n in postinst prerm; do
@@ -300,12 +300,8 @@ package_scripts() {
 		sed -n "/^%$n dkms/,/^%[a-z]/{/^%[a-z]/d; s/%{_prefix}/\/usr/; s/%{version}/$version/g; p}" \
 			packaging/rpm/barcopy.spec >"$d/rpm-$n"
 	done
-	# shellcheck disable=SC2034
-	local kernels=" none"
-	eval "$(sed -n '/^cat >"$pkg\/DEBIAN\/p/,/^C$/p' packaging/module.sh)"
-	for n in postinst prerm; do mv "$pkg/DEBIAN/$n" "$d/module-$n"; done
 	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules)/#\1$d/\2/#g" \
-		"$d"/deb-* "$d"/rpm-* "$d"/module-p* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
+		"$d"/deb-* "$d"/rpm-* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
 # A machine where gdrdrv is loaded and free, busy (an open descriptor) or kept (it has pinned by
 # callback). It answers like the kernel and records the calls. "other": another GPU driver runs than
@@ -359,10 +355,6 @@ scripts_and_kernel() {
 		rpm-preun|0|free|modprobe -q -r gdrdrv|
 		rpm-preun|0|kept||free callbacks.* until the next restart
 		rpm-preun|1|free||
-		module-postinst|configure|free|modprobe -q gdrdrv|
-		module-prerm|upgrade 2|free|modprobe -q -r gdrdrv|
-		module-prerm|remove|busy|modprobe -q -r gdrdrv|in use
-		module-prerm|remove|kept||free callbacks.* until the next restart
 		container||free|rmmod gdrdrv;insmod gdrdrv.ko;rmmod gdrdrv|
 		container||busy|rmmod gdrdrv;rmmod gdrdrv|in use
 		container||kept||free callbacks.* until the node restarts
@@ -372,7 +364,7 @@ t "the packages' scripts unload gdrdrv where it is free, and never once it has p
 
 # Image tests run `dpkg -l | grep gdrcopy`.
 say_gdrcopy() {
-	! grep -h '^Description: ' packaging/debian/control packaging/module.sh | grep -vE 'gdrcopy.*- ' &&
+	! grep -h '^Description: ' packaging/debian/control | grep -vE 'gdrcopy.*- ' &&
 		! grep '^Summary: ' packaging/rpm/barcopy.spec | grep -v GDRCopy
 }
 t "each package's summary names GDRCopy" say_gdrcopy
