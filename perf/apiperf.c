@@ -38,14 +38,13 @@ static const struct tool tool = {
 	"  the rounds of a size the whole range is written through a mapping, and compared.",
 	options,
 	ARRAY_SIZE(options),
+	.examples = "  gdrcopy_apiperf -s 64K -n 1000\n"
+		    "      what pin, map and the other calls cost for one GPU page\n"
+		    "  gdrcopy_apiperf -s 16M\n"
+		    "      64 KiB and its doubles up to 16 MiB\n"
+		    "  gdrcopy_apiperf -H\n"
+		    "      with a histogram of each call",
 };
-
-static const char examples[] = "  gdrcopy_apiperf -s 64K -n 1000\n"
-			       "      what pin, map and the other calls cost for one GPU page\n"
-			       "  gdrcopy_apiperf -s 16M\n"
-			       "      64 KiB and its doubles up to 16 MiB\n"
-			       "  gdrcopy_apiperf -H\n"
-			       "      with a histogram of each call";
 
 enum call { OPEN, PIN, INFO, ATTRIBUTE, CALLBACK_FLAG, MAP, PUT, GET, UNMAP, UNPIN, CLOSE, CALLS };
 
@@ -207,7 +206,6 @@ int main(int argc, char **argv)
 	struct json j;
 	int rc = 0;
 
-	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	if (!opt.first)
 		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;

@@ -38,7 +38,7 @@ static const struct tool tool = {
 	"  size. `.pin` uses page-locked instead of pageable host memory. The copies walk through\n"
 	"  the mapping: no line is read twice in a row.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	.count = sizeof(options) / sizeof(options[0]),
 };
 
 int main(int argc, char **argv)

@@ -45,15 +45,14 @@ static const struct tool tool = {
 	"  after it every byte of the buffer is compared.",
 	options,
 	ARRAY_SIZE(options),
+	.examples = "  gdrcopy_copybw -s 16M -l -c 1M\n"
+		    "      every power of two up to 1 MiB, in a buffer of 16 MiB\n"
+		    "  gdrcopy_copybw -s 64K -w 100 -r 100 --json\n"
+		    "      a health check: status 0 only if GPU memory was reached and all data "
+		    "were right\n"
+		    "  gdrcopy_copybw -a cuMemHostAlloc\n"
+		    "      the same copies in the memory of the CPU, for comparison",
 };
-
-static const char examples[] =
-	"  gdrcopy_copybw -s 16M -l -c 1M\n"
-	"      every power of two up to 1 MiB, in a buffer of 16 MiB\n"
-	"  gdrcopy_copybw -s 64K -w 100 -r 100 --json\n"
-	"      a health check: status 0 only if GPU memory was reached and all data were right\n"
-	"  gdrcopy_copybw -a cuMemHostAlloc\n"
-	"      the same copies in the memory of the CPU, for comparison";
 
 struct result {
 	long iters; /* 0: not measured */
@@ -198,7 +197,6 @@ int main(int argc, char **argv)
 	struct json j;
 	int rc;
 
-	opts_examples(examples);
 	bench_options(&b, &tool, argc, argv);
 	settle_options();
 	bench_start(&b, opt.size);

@@ -49,18 +49,16 @@ static const struct tool tool = {
 	"  after it every byte of the buffer is compared.",
 	options,
 	ARRAY_SIZE(options),
+	.examples = "  gdrcopy_copylat -s 64K\n"
+		    "      single copies of 1 byte to 64 KiB, and the two variables that\n"
+		    "      give UCX the measured figures\n"
+		    "  gdrcopy_copylat -s 8 -w 20000 -r 20000\n"
+		    "      the slowest of many short copies\n"
+		    "  gdrcopy_copylat -s 4K -c\n"
+		    "      and cuMemcpy of the same sizes\n"
+		    "  gdrcopy_copylat -s 1M -E -w 0\n"
+		    "      reads, large ones by the copy engine",
 };
-
-static const char examples[] =
-	"  gdrcopy_copylat -s 64K\n"
-	"      single copies of 1 byte to 64 KiB, and the two variables that\n"
-	"      give UCX the measured figures\n"
-	"  gdrcopy_copylat -s 8 -w 20000 -r 20000\n"
-	"      the slowest of many short copies\n"
-	"  gdrcopy_copylat -s 4K -c\n"
-	"      and cuMemcpy of the same sizes\n"
-	"  gdrcopy_copylat -s 1M -E -w 0\n"
-	"      reads, large ones by the copy engine";
 
 enum method { MAPPING, CUDA_PAGEABLE, CUDA_PINNED, METHODS };
 
@@ -351,7 +349,6 @@ int main(int argc, char **argv)
 	struct json j;
 	int rc;
 
-	opts_examples(examples);
 	bench_options(&s.b, &tool, argc, argv);
 	set_up(&s);
 	if (s.b.json) {

@@ -76,17 +76,15 @@ static const struct tool tool = {
 	"  in host memory. Graphs are left out where the driver has none.",
 	options,
 	ARRAY_SIZE(options),
+	.examples = "  gdrcopy_pplat\n"
+		    "      a flag each way, the one to the GPU in its memory\n"
+		    "  gdrcopy_pplat -s 4K -t 200\n"
+		    "      and 4 KiB of data each way\n"
+		    "  gdrcopy_pplat -m 1 -s 4K -D hostmem -B 4 -T 256 -t 200\n"
+		    "      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
+		    "  gdrcopy_pplat -q -t 100\n"
+		    "      messages through queues, compared with launches and polled host memory",
 };
-
-static const char examples[] =
-	"  gdrcopy_pplat\n"
-	"      a flag each way, the one to the GPU in its memory\n"
-	"  gdrcopy_pplat -s 4K -t 200\n"
-	"      and 4 KiB of data each way\n"
-	"  gdrcopy_pplat -m 1 -s 4K -D hostmem -B 4 -T 256 -t 200\n"
-	"      4 blocks of the GPU hand 4 KiB in host memory to the CPU\n"
-	"  gdrcopy_pplat -q -t 100\n"
-	"      messages through queues, compared with launches and polled host memory";
 
 static void print_set_up(void)
 {
@@ -165,7 +163,6 @@ int main(int argc, char **argv)
 	struct json j;
 	int rc = 0;
 
-	opts_examples(examples);
 	bench_options(&pplat.b, &tool, argc, argv);
 	settle_options();
 	pplat_open(&pplat);

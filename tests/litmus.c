@@ -89,7 +89,7 @@ static const struct tool tool = {
 	"  copy has an older number, new if it has a newer one, torn if the halves of a word\n"
 	"  differ. The exit code is 0 if no round was stale, new or torn.",
 	options,
-	sizeof(options) / sizeof(options[0]),
+	.count = sizeof(options) / sizeof(options[0]),
 };
 
 enum { HOST_FLAG = 0, HOST_ACK = 256, HOST_REPORT = 512, HOST_SIZE = 4096 };

@@ -33,20 +33,20 @@ static const struct tool tool = {
 	"  cudaHostAlloc.",
 	options,
 	ARRAY_SIZE(options),
+	.examples = "  gdrcopy_doctor\n"
+		    "      the whole report; what to do stands at its end\n"
+		    "  gdrcopy_doctor >/dev/null || echo 'no CPU access to GPU memory'\n"
+		    "      a node check",
+	.exit_text =
+		"Exit status:\n"
+		"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here, by a\n"
+		"     program in this environment (GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP)\n"
+		"  1  it cannot on at least one, or there is no GPU\n"
+		"  2  that could not be determined, or a bad option, a file that cannot be read, "
+		"or\n"
+		"     output that could not be written",
+	.failure = ANSWER_UNKNOWN,
 };
-
-static const char exit_text[] =
-	"Exit status:\n"
-	"  0  ordinary GPU memory can be mapped on every GPU that CUDA shows here, by a\n"
-	"     program in this environment (GDRCOPY_BACKEND, GDRCOPY_USE_DMABUF_MMAP)\n"
-	"  1  it cannot on at least one, or there is no GPU\n"
-	"  2  that could not be determined, or a bad option, a file that cannot be read, or\n"
-	"     output that could not be written";
-
-static const char examples[] = "  gdrcopy_doctor\n"
-			       "      the whole report; what to do stands at its end\n"
-			       "  gdrcopy_doctor >/dev/null || echo 'no CPU access to GPU memory'\n"
-			       "      a node check";
 
 int main(int argc, char **argv)
 {
@@ -56,8 +56,6 @@ int main(int argc, char **argv)
 	struct verdict v;
 	struct root root;
 
-	opts_exit_status(ANSWER_UNKNOWN, exit_text);
-	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, argc, argv);
 	if (opt.json)
 		json_report_errors();

@@ -49,23 +49,22 @@ static const struct tool tool = {
 	"it.",
 	options,
 	ARRAY_SIZE(options),
+	.examples =
+		"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
+		"      a node check as existing scripts do it; the exit status alone is enough,\n"
+		"      and 2 distinguishes a machine without GPU memory from a failed test\n"
+		"  gdrcopy_sanity --quick >/dev/null\n"
+		"      the same in seconds, for a probe that runs often\n"
+		"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
+		"      two tests, the second on memory of cuMemCreate, with what they found out",
+	.exit_text = "Exit status:\n"
+		     "  0  no test failed, and at least one passed\n"
+		     "  1  a test failed; also a bad option, or output that could not be written\n"
+		     "  2  nothing was tested: no GPU memory was reached (the message has the "
+		     "reason), or\n"
+		     "     every test was waived",
+	.failure = TOOL_FAIL,
 };
-
-static const char exit_text[] =
-	"Exit status:\n"
-	"  0  no test failed, and at least one passed\n"
-	"  1  a test failed; also a bad option, or output that could not be written\n"
-	"  2  nothing was tested: no GPU memory was reached (the message has the reason), or\n"
-	"     every test was waived";
-
-static const char examples[] =
-	"  gdrcopy_sanity | grep -q 'Failed: 0'\n"
-	"      a node check as existing scripts do it; the exit status alone is enough,\n"
-	"      and 2 distinguishes a machine without GPU memory from a failed test\n"
-	"  gdrcopy_sanity --quick >/dev/null\n"
-	"      the same in seconds, for a probe that runs often\n"
-	"  gdrcopy_sanity -t offsets -t basic_vmmalloc -v\n"
-	"      two tests, the second on memory of cuMemCreate, with what they found out";
 
 static const char *const outcome_name[OUTCOMES] = { "passed", "failed", "waived" };
 
@@ -205,8 +204,6 @@ int main(int argc, char **argv)
 	size_t n = 0;
 	struct json j;
 
-	opts_exit_status(TOOL_FAIL, exit_text);
-	opts_examples(examples);
 	opts_parse(&tool, NULL, 0, argc, argv);
 	if (opt.json)
 		json_report_errors();

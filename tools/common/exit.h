@@ -11,7 +11,7 @@ enum tool_exit {
 	TOOL_CANNOT = 2 /* this machine lacks what the tool needs; the message names it */
 };
 
-/* The status of a failure and of a bad option: TOOL_FAIL, unless opts_exit_status() was called. */
+/* The status of a failure and of a bad option: TOOL_FAIL, unless struct tool has another. */
 extern int tool_fail_status;
 
 /* Called once by tool_cannot() and tool_fail(), after the message: for a last document. Or NULL. */

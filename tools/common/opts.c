@@ -145,25 +145,13 @@ static void print_opt(char letter, const char *name, const char *arg, const char
 	putchar('\n');
 }
 
-static const char *exit_text =
+static const char exit_text[] =
 	"Exit status:\n"
 	"  0  success\n"
 	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
 	"     not be written\n"
 	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
 	"     the message names it";
-static const char *examples_text;
-
-void opts_exit_status(int failure, const char *text)
-{
-	tool_fail_status = failure;
-	exit_text = text;
-}
-
-void opts_examples(const char *text)
-{
-	examples_text = text;
-}
 
 static void print_help(const struct tool *tool, const struct opt *const *all, size_t count)
 {
@@ -181,9 +169,9 @@ static void print_help(const struct tool *tool, const struct opt *const *all, si
 		       "may be\nhexadecimal (0x20000).\n");
 	if (tool->method)
 		printf("\nMethod:\n%s\n", tool->method);
-	printf("\n%s\n", exit_text);
-	if (examples_text)
-		printf("\nExamples:\n%s\n", examples_text);
+	printf("\n%s\n", tool->exit_text ? tool->exit_text : exit_text);
+	if (tool->examples)
+		printf("\nExamples:\n%s\n", tool->examples);
 }
 
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
@@ -196,6 +184,8 @@ void opts_parse(const struct tool *tool, const struct opt *common, size_t common
 	int c;
 
 	tool_name = tool->name;
+	if (tool->exit_text)
+		tool_fail_status = tool->failure;
 	tool_guard_output();
 	if (count > MAX_OPTS)
 		tool_fail("more than %d options", MAX_OPTS);

@@ -59,20 +59,15 @@ struct tool {
 	const char *method; /* how it measures; lines separated by \n; NULL: none */
 	const struct opt *opt;
 	size_t count;
+	const char *examples; /* lines "  COMMAND", which a test runs, "      MEANING"; or NULL */
+	/* Of a tool with other exit statuses: "Exit status:", then a line "  N  meaning" for each. A
+	 * bad option and tool_fail() end it with `failure`. */
+	const char *exit_text;
+	int failure;
 };
 
 /* Parses both tables, answers --help and --version, sets tool_name, calls tool_guard_output(). */
 void opts_parse(const struct tool *tool, const struct opt *common, size_t common_count, int argc,
 		char **argv);
-
-/*
- * For a tool with other exit statuses, before opts_parse(). A bad option and tool_fail() end it
- * with `failure`. `text` is the paragraph of --help: "Exit status:", then a line " N meaning" for
- * each.
- */
-void opts_exit_status(int failure, const char *text);
-
-/* The last paragraph of --help: lines " COMMAND", which a test runs, and " MEANING" below. */
-void opts_examples(const char *text);
 
 #endif
