@@ -57,10 +57,9 @@ component() {
 	printf 'PackageFileName: %s\nPackageChecksum: SHA256: %s\n' "$name.tar.xz" "$sum"
 	component libc "C library" NOASSERTION NOASSERTION
 	component libcuda "NVIDIA driver: libcuda and, for BAR1, libnvidia-ml, by dlopen" NOASSERTION NOASSERTION
-	component libnuma "libnuma, by dlopen, in the tools" NOASSERTION NOASSERTION
 	printf '\nRelationship: SPDXRef-DOCUMENT DESCRIBES SPDXRef-barcopy\n'
 	printf 'Relationship: SPDXRef-barcopy DYNAMIC_LINK SPDXRef-libc\n'
-	printf 'Relationship: SPDXRef-%s OPTIONAL_DEPENDENCY_OF SPDXRef-barcopy\n' libcuda libnuma
+	printf 'Relationship: SPDXRef-libcuda OPTIONAL_DEPENDENCY_OF SPDXRef-barcopy\n'
 } >"$dir/$name.spdx"
 echo "$epoch" >"$dir/epoch"
 echo "$dir/$name.tar.xz"

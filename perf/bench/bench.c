@@ -2,12 +2,14 @@
 /* See bench.h. */
 #include "bench/bench.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "bench/timing.h"
 #include "common/exit.h"
@@ -56,28 +58,6 @@ static void read_cpu_model(struct bench *b)
 		fclose(f);
 }
 
-/* The part of libnuma in use; loaded at run time so that the tools build and run without it. */
-struct numa_dl {
-	int (*available)(void);
-	int (*run_on_node)(int node);
-	void (*set_preferred)(int node);
-};
-
-static bool load_libnuma(struct numa_dl *n)
-{
-	static const char *const name[] = { "numa_available", "numa_run_on_node",
-					    "numa_set_preferred" };
-	void *lib = dlopen("libnuma.so.1", RTLD_NOW | RTLD_LOCAL), *symbol[ARRAY_SIZE(name)];
-
-	for (size_t i = 0; i < ARRAY_SIZE(name); i++) {
-		symbol[i] = lib ? dlsym(lib, name[i]) : NULL;
-		if (!symbol[i])
-			return false;
-	}
-	memcpy(n, symbol, sizeof(*n));
-	return true;
-}
-
 static int node_of(const char *pci)
 {
 	char path[128];
@@ -94,45 +74,43 @@ static int node_of(const char *pci)
 	return node;
 }
 
-/* Moves this process to those CPUs of the node that it was given (taskset, a batch system). */
-static const char *run_on_node(const struct numa_dl *dl, int node)
+/*
+ * Moves this process to those CPUs of the node that it was given (taskset, a batch system), and its
+ * memory there where the system lets it. NULL, or why not.
+ */
+static const char *run_on_node(int node)
 {
-	cpu_set_t given, both;
+	unsigned long nodes[16] = { 0 };
+	const size_t bits = 8 * sizeof(nodes[0]);
+	cpu_set_t cpus;
 
-	if (sched_getaffinity(0, sizeof(given), &given))
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
 		return "the CPUs that this process was given cannot be read";
-	if (dl->run_on_node(node))
-		return "this process may not run on the GPU's node";
-	if (sched_getaffinity(0, sizeof(both), &both))
-		CPU_ZERO(&both);
-	CPU_AND(&both, &both, &given);
-	if (!CPU_COUNT(&both)) {
-		sched_setaffinity(0, sizeof(given), &given);
-		return "no CPU that this process was given is on the GPU's node";
+	for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		char path[80];
+
+		snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpu%zu", node, cpu);
+		if (CPU_ISSET(cpu, &cpus) && access(path, F_OK))
+			CPU_CLR(cpu, &cpus);
 	}
-	return sched_setaffinity(0, sizeof(both), &both) ? strerror(errno) : NULL;
+	if (!CPU_COUNT(&cpus))
+		return "no CPU that this process was given is on the GPU's node";
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		return strerror(errno);
+	if ((size_t)node < bits * ARRAY_SIZE(nodes)) {
+		nodes[(size_t)node / bits] = 1ul << (size_t)node % bits;
+		syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, 8 * sizeof(nodes));
+	}
+	return NULL;
 }
 
 /* Finds the node of a PCI function and moves this process there, unless `why_not` is a reason. */
 static void numa_follow(struct numa *numa, const char *pci, const char *why_not)
 {
-	struct numa_dl dl;
-
 	*numa = (struct numa){ .node = node_of(pci), .why_not = why_not };
-	if (why_not)
-		return;
-	if (numa->node < 0)
-		numa->why_not = "the system does not report the GPU's node";
-	else if (!load_libnuma(&dl))
-		numa->why_not = "libnuma.so.1 is not installed";
-	else if (dl.available() < 0)
-		numa->why_not = "the kernel has no NUMA support";
-	else
-		numa->why_not = run_on_node(&dl, numa->node);
-	if (numa->why_not)
-		return;
-	dl.set_preferred(numa->node);
-	numa->bound = true;
+	if (!why_not)
+		numa->why_not = numa->node < 0 ? "the system does not report the GPU's node"
+					       : run_on_node(numa->node);
 }
 
 static void stay_on(long cpu)
@@ -151,7 +129,7 @@ static void print_facts(const struct bench *b)
 	printf("CPU:      %s, ", b->cpu_model);
 	if (b->cpu >= 0)
 		printf("on CPU %ld alone\n", b->cpu);
-	else if (b->numa.bound)
+	else if (!b->numa.why_not)
 		printf("on the GPU's node %d\n", b->numa.node);
 	else
 		printf("not bound to a node (%s)\n", b->numa.why_not);
@@ -209,7 +187,7 @@ void bench_json(const struct bench *b, struct json *j)
 		json_int(j, "gpu_node", b->numa.node);
 	else
 		json_string(j, "gpu_node", NULL);
-	json_bool(j, "bound", b->numa.bound);
+	json_bool(j, "bound", !b->numa.why_not);
 	json_string(j, "not_bound_because", b->numa.why_not);
 	if (b->cpu >= 0)
 		json_int(j, "alone_on", b->cpu);

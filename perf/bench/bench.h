@@ -10,8 +10,7 @@
 
 struct numa {
 	int node; /* of the device; -1 if not known */
-	bool bound; /* this process runs there and allocates there */
-	const char *why_not; /* in words; NULL if bound */
+	const char *why_not; /* in words; NULL: this process runs there and allocates there */
 };
 
 struct bench {

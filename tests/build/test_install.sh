@@ -13,7 +13,7 @@ mkdir "$tmp/a b" && mv "$tmp/src" "$src" && touch "$tmp/a"
 tree() { (cd "$1" && find . ! -type d | LC_ALL=C sort); }
 
 before=$(tree "$src")
-# No Check, no libnuma, no CUDA, no pkg-config: only the compiler, make and the shell's tools.
+# No Check, no CUDA, no pkg-config: only the compiler, make and the shell's tools.
 mkdir -p "$tmp/bin"
 for t in gcc cc ld as ar ranlib nm make sh bash mkdir rm ln find sed awk grep cat cp uname dirname \
 	basename tr printf sort install test env true false expr cut head tail cksum mv; do
