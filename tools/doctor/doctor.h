@@ -34,8 +34,8 @@ int root_number(const struct root *r, const char *path, long long *value);
 
 bool root_exists(const struct root *r, const char *path);
 
-/* The path behind all links, from the top of the root ("/sys/devices/..."): 0 or -errno. */
-int root_real(const struct root *r, const char *path, char *real, size_t size);
+/* The last component of a link's target: 0, or -errno with "" in name. */
+int root_link(const struct root *r, const char *path, char *name, size_t size);
 
 /* The names in a directory, sorted, without "." and "..": their number, or -errno. */
 int root_list(const struct root *r, const char *path, struct dirent ***names);

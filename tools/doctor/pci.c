@@ -37,17 +37,6 @@ static long long number(const struct root *root, const char *addr, const char *f
 	return root_number(root, in_dir(addr, file), &v) ? otherwise : v;
 }
 
-/* The last component of a link's target in the device's directory; "" if the link is missing. */
-static void link_name(const struct root *root, const char *addr, const char *file, char *name,
-		      size_t size)
-{
-	char real[ROOT_PATH];
-
-	name[0] = '\0';
-	if (!root_real(root, in_dir(addr, file), real, sizeof(real)))
-		snprintf(name, size, "%s", strrchr(real, '/') + 1);
-}
-
 /* False if the function is no GPU of NVIDIA's. */
 static bool look_at(struct pci_dev *d, const struct root *root, const char *addr)
 {
@@ -66,8 +55,8 @@ static bool look_at(struct pci_dev *d, const struct root *root, const char *addr
 	d->gone = root_read(root, in_dir(addr, "config"), header, sizeof(header)) == sizeof(ones) &&
 		  !memcmp(header, ones, sizeof(ones));
 	d->numa = (int)number(root, addr, "numa_node", -1);
-	link_name(root, addr, "driver", d->driver, sizeof(d->driver));
-	link_name(root, addr, "iommu_group", group, sizeof(group));
+	root_link(root, in_dir(addr, "driver"), d->driver, sizeof(d->driver));
+	root_link(root, in_dir(addr, "iommu_group"), group, sizeof(group));
 	if (group[0] >= '0' && group[0] <= '9')
 		d->group = atoi(group);
 	return true;

@@ -99,21 +99,17 @@ bool root_exists(const struct root *r, const char *path)
 	return !full_path(r, path, full) && !faccessat(AT_FDCWD, full, F_OK, 0);
 }
 
-int root_real(const struct root *r, const char *path, char *real, size_t size)
+int root_link(const struct root *r, const char *path, char *name, size_t size)
 {
-	char full[PATH_MAX], found[PATH_MAX];
-	size_t top = strlen(r->top);
+	char full[PATH_MAX], target[PATH_MAX];
 	int err = full_path(r, path, full);
+	ssize_t n = err ? -1 : readlink(full, target, sizeof(target) - 1);
 
-	if (err)
-		return err;
-	if (!realpath(full, found))
-		return -errno;
-	if (strncmp(found, r->top, top) || (found[top] && found[top] != '/'))
-		return -EXDEV;
-	if (strlen(found + top) + 2 > size)
-		return -ENAMETOOLONG;
-	strcpy(real, found[top] ? found + top : "/");
+	name[0] = '\0';
+	if (n < 0)
+		return err ? err : -errno;
+	target[n] = '\0';
+	snprintf(name, size, "%s", basename(target));
 	return 0;
 }
 
