@@ -376,28 +376,15 @@ static void make_plan(void)
 	copies_must(barcopy_set_copy_options(st.copies.handle, &help), "barcopy_set_copy_options");
 }
 
-static void report(struct json *j, enum kind kind, size_t size, const struct tally *t)
+static void report(enum kind kind, size_t size, const struct tally *t)
 {
-	if (!st.b.json) {
-		printf("%-8s %5zu  %9llu  %7llu  %5llu  %5llu  %8.0f", kinds[kind].name, size,
-		       (unsigned long long)t->rounds, (unsigned long long)t->stale,
-		       (unsigned long long)t->torn, (unsigned long long)t->new_, t->ns_per_round);
-		if (kind == SEQ)
-			printf("  %llu looks refused", (unsigned long long)t->refused);
-		printf("\n");
-		fflush(stdout);
-		return;
-	}
-	json_object(j, NULL);
-	json_string(j, "kind", kinds[kind].name);
-	json_uint(j, "size", size);
-	json_uint(j, "rounds", t->rounds);
-	json_uint(j, "stale", t->stale);
-	json_uint(j, "torn", t->torn);
-	json_uint(j, "new", t->new_);
-	json_uint(j, "refused", t->refused);
-	json_number(j, "ns_per_round", t->ns_per_round);
-	json_end(j);
+	printf("%-8s %5zu  %9llu  %7llu  %5llu  %5llu  %8.0f", kinds[kind].name, size,
+	       (unsigned long long)t->rounds, (unsigned long long)t->stale,
+	       (unsigned long long)t->torn, (unsigned long long)t->new_, t->ns_per_round);
+	if (kind == SEQ)
+		printf("  %llu looks refused", (unsigned long long)t->refused);
+	printf("\n");
+	fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -405,9 +392,10 @@ int main(int argc, char **argv)
 	static const size_t sizes[] = { 64, 256, 1024, 4096 };
 	size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	uint64_t rounds = 0, stale = 0, wrong = 0;
-	struct json json;
 
 	bench_options(&st.b, &tool, argc, argv);
+	if (st.b.json)
+		tool_fail("--json: litmus prints text alone");
 	if ((opt.size | opt.offset) % 8)
 		tool_fail("sizes and offsets are multiples of 8");
 	if (opt.peer)
@@ -415,23 +403,11 @@ int main(int argc, char **argv)
 	else
 		start_gpu();
 	make_plan();
-	if (st.b.json && opt.peer)
-		json_start(&json);
-	else if (st.b.json)
-		bench_json(&st.b, &json);
-	if (st.b.json) {
-		json_string(&json, "peer", peer_choice[opt.peer]);
-		json_string(&json, "impl", opt.impl);
-		json_bool(&json, "fences", !opt.no_fence);
-		json_bool(&json, "copy_engine", opt.engine);
-		json_array(&json, "results");
-	} else {
-		printf("copies:   %s, reads by %s, %s\n"
-		       "kind      size     rounds    stale   torn    new  ns/round\n",
-		       st.copies.handle.h ? "libgdrapi's" : "this tool's own",
-		       opt.engine ? "the GPU's copy engine" : st.copies.plan.from->name,
-		       opt.no_fence ? "no fences" : "fenced");
-	}
+	printf("copies:   %s, reads by %s, %s\n"
+	       "kind      size     rounds    stale   torn    new  ns/round\n",
+	       st.copies.handle.h ? "libgdrapi's" : "this tool's own",
+	       opt.engine ? "the GPU's copy engine" : st.copies.plan.from->name,
+	       opt.no_fence ? "no fences" : "fenced");
 	for (int kind = 0; kind < KINDS; kind++) {
 		if (opt.kind && opt.kind - 1 != kind)
 			continue;
@@ -442,21 +418,13 @@ int main(int argc, char **argv)
 			if (kind == LINE && (size != BARCOPY_LINE || opt.offset))
 				continue;
 			t = run((enum kind)kind, size);
-			report(&json, (enum kind)kind, size, &t);
+			report((enum kind)kind, size, &t);
 			rounds += t.rounds;
 			stale += t.stale;
 			wrong += t.stale + t.torn + t.new_;
 		}
 	}
-	if (st.b.json) {
-		json_end(&json);
-		json_uint(&json, "rounds", rounds);
-		json_uint(&json, "wrong", wrong);
-		json_finish(&json, stdout);
-	} else {
-		printf("%llu rounds, %llu wrong\n", (unsigned long long)rounds,
-		       (unsigned long long)wrong);
-	}
+	printf("%llu rounds, %llu wrong\n", (unsigned long long)rounds, (unsigned long long)wrong);
 	if (!opt.peer) {
 		cu.MemFreeHost(st.host);
 		bench_stop(&st.b);
