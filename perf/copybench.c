@@ -28,10 +28,11 @@ static const struct opt options[] = {
 static const struct tool tool = {
 	"copybench",
 	"Compares the library's copies with other implementations and with CUDA's.",
-	"  Each round measures all columns of a line and begins with another column. Shown is the\n"
-	"  median in nanoseconds per copy, with --json also the quartiles. The first column is\n"
-	"  the public call; `again` repeats it, so a smaller difference than that between these\n"
-	"  two means nothing. Columns named after implementations use the same fences but no\n"
+	"  Each round measures all columns of a line and begins with another column. The JSON\n"
+	"  document has the medians and the quartiles, as perf/tables.py --show prints them. The\n"
+	"  first column is the public call; `again` repeats it, so a smaller difference than that\n"
+	"  between these two means nothing. Columns named after implementations use the same "
+	"fences but no\n"
 	"  entry point. `baseline` is GDRCopy 2.6's copy with its own fences, `b.fenced` its "
 	"reads\n"
 	"  with the library's fences. `engine` is the public call with the copy engine for every\n"
@@ -44,19 +45,16 @@ static const struct tool tool = {
 int main(int argc, char **argv)
 {
 	bench_options(&st.b, &tool, argc, argv);
+	st.b.json = true;
 	setup_start();
-	if (st.b.json) {
-		bench_json(&st.b, &st.json);
-		json_int(&st.json, "rounds", st.rounds);
-		json_array(&st.json, "tables");
-	}
+	bench_json(&st.b, &st.json);
+	json_int(&st.json, "rounds", st.rounds);
+	json_array(&st.json, "tables");
 	for (int s = 0; s < (int)COUNT(sections); s++)
 		if (!section || section - 1 == s)
 			sections[s]();
-	if (st.b.json) {
-		json_end(&st.json);
-		json_finish(&st.json, stdout);
-	}
+	json_end(&st.json);
+	json_finish(&st.json, stdout);
 	setup_stop();
 	return TOOL_OK;
 }

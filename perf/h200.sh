@@ -3,14 +3,14 @@
 # Measures the copies on a machine with a GPU and tests their order: copybench, litmus, and that
 # litmus can fail. Some minutes on an H200.
 #
-#   perf/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench.json, of a second run
+#   perf/h200.sh [BUILD [OUT]]     prints its results; OUT: a folder for copybench.json (BUILD)
 #
 # Exits 0 if litmus found no wrong block in the library's copies, and some in unfenced ones. BUILD
 # has copybench, litmus, libgdrapi.so.2* and, to run it too, tests/gpu_test_copy_options.
 set -u
 
 build=${1:-build}
-out=${2:-}
+out=${2:-$build}
 status=0
 start=$(date +%s)
 
@@ -37,8 +37,8 @@ tr ' ' '\n' </proc/cpuinfo | grep -E '^(movdir|avx512f$)' | sort -u | paste -sd'
 [ ! -e "$build/litmus" ] || timeout 60 "$build/litmus" -n 1 -k message -s 64 | grep -E '^(GPU|CPU|buffer|mapping):'
 
 say "copybench"
-timeout 90 "$build/copybench" --max 32M || status=1
-[ -z "$out" ] || timeout 90 "$build/copybench" --json --max 32M >"$out/copybench.json" || status=1
+timeout 90 "$build/copybench" --max 32M >"$out/copybench.json" || status=1
+python3 "$(dirname "$0")/tables.py" --show "$out/copybench.json"
 
 # ---- copies that must be right ----
 right "the library's copies" -n 100000

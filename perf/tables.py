@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The figures of copybench --json that the pages show: tables.py --refresh | --check [ROOT]
+"""The figures of copybench that the pages show: tables.py --refresh | --check [ROOT] | --show RUN
 
---refresh writes the stored runs' figures into the pages, at the places that perf/figures.txt names. --check fails if a
+--show prints the medians of a run. --refresh writes the stored runs' figures into the pages, at the places that perf/figures.txt names. --check fails if a
 page shows others, or if a figure of the README or docs/performance.md (a number with a unit of time or speed, or in a
 table of them) is neither in such a place nor in a record, docs/results/*.md.
 """
@@ -120,6 +120,15 @@ def unrecorded(root, texts, shown):
     return bad
 
 
+def show(path):
+    for name, table in Run(path).tables.items():
+        print(f"\n{name} ({table['unit']})\n{'':12}", *(f"{column:>10}" for column in table["columns"]))
+        for line, cells in table["lines"].items():
+            print(f"{line:12}", *(f"{'-' if cell is None else three(cell):>10}" for cell in cells))
+
+
+if sys.argv[1:2] == ["--show"] and len(sys.argv) == 3:
+    sys.exit(show(sys.argv[2]))
 if len(sys.argv) not in (2, 3) or sys.argv[1] not in ("--refresh", "--check"):
     sys.exit(__doc__)
 sys.exit("\n".join(pages(sys.argv[2] if len(sys.argv) > 2 else ".", sys.argv[1] == "--refresh")) or 0)

@@ -10,7 +10,7 @@
 /* From which size on the copy engine is faster than the mapping, and what AUTO chooses. */
 static void crossing(const char *name, bool read, const size_t *sizes, size_t n)
 {
-	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
+	struct table t = { .name = name, .unit = "ns" };
 	struct job job[] = { library_job("mapping"),
 			     library_job("again"),
 			     library_job("map.pin"),
@@ -78,7 +78,7 @@ static void run_threads(struct job *job, size_t times)
 /* GB/s of 16 copies of 1 MiB by each thread, including the start of the threads. */
 void threads_section(void)
 {
-	struct table t = { .name = "threads", .first = "threads", .unit = "GB/s" };
+	struct table t = { .name = "threads", .unit = "GB/s" };
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	for (unsigned int n = 1; n <= 16 && (long)n <= cpus; n *= 2) {

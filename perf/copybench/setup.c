@@ -94,48 +94,19 @@ static void show_figures(struct json *json, const char *name, const struct table
 	json_end(json);
 }
 
-static void show_json(const struct table *t, struct json *json)
-{
-	json_object(json, NULL);
-	json_string(json, "table", t->name);
-	json_string(json, "unit", t->unit);
-	json_array(json, "columns");
-	for (size_t c = 0; c < t->columns; c++)
-		json_string(json, NULL, t->column[c]);
-	json_end(json);
-	show_figures(json, "lines", t, 0);
-	show_figures(json, "low_quartile", t, 1);
-	show_figures(json, "high_quartile", t, 2);
-	json_end(json);
-}
-
 void show(const struct table *t)
 {
-	bool again = t->columns > 1 && !strcmp(t->column[1], "again");
-
-	if (st.b.json) {
-		show_json(t, &st.json);
-		return;
-	}
-	printf("\n%s (%s)\n%-12s", t->name, t->unit, t->first);
+	json_object(&st.json, NULL);
+	json_string(&st.json, "table", t->name);
+	json_string(&st.json, "unit", t->unit);
+	json_array(&st.json, "columns");
 	for (size_t c = 0; c < t->columns; c++)
-		printf(" %10s", t->column[c]);
-	printf("%s\n", again ? "    apart" : "");
-	for (size_t l = 0; l < t->lines; l++) {
-		const struct figure *f = t->value[l];
-
-		printf("%-12s", t->line[l]);
-		for (size_t c = 0; c < t->columns; c++) {
-			if (f[c].median == 0)
-				printf(" %10s", "-");
-			else
-				printf(" %10.*f", f[c].median < 1000 ? 1 : 0, f[c].median);
-		}
-		if (again && f[0].median != 0)
-			printf(" %7.1f%%", 100 * fabs(f[1].median / f[0].median - 1));
-		printf("\n");
-	}
-	fflush(stdout);
+		json_string(&st.json, NULL, t->column[c]);
+	json_end(&st.json);
+	show_figures(&st.json, "lines", t, 0);
+	show_figures(&st.json, "low_quartile", t, 1);
+	show_figures(&st.json, "high_quartile", t, 2);
+	json_end(&st.json);
 }
 
 static double time_job(struct job *job, size_t times)
@@ -330,8 +301,7 @@ struct job fenced_job(const char *name)
 
 struct job cuda_job(const char *name, bool pinned)
 {
-	return (struct job){ .name = name,
-			     .run = run_cuda,
-			     .map = st.map,
-			     .host = pinned ? st.pinned : st.host };
+	return (struct job){
+		.name = name, .run = run_cuda, .map = st.map, .host = pinned ? st.pinned : st.host
+	};
 }

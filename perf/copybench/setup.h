@@ -22,8 +22,7 @@ struct figure {
 };
 
 struct table {
-	const char *name, *first; /* first: what the lines are */
-	const char *unit;
+	const char *name, *unit;
 	size_t columns, lines;
 	const char *column[MAX_COLUMNS];
 	char line[MAX_LINES][24];
@@ -69,10 +68,7 @@ void setup_stop(void);
 struct helped pin_again(uint64_t addr, size_t size, size_t engine_min);
 void unpin(const struct helped *helped);
 
-/*
- * Prints the table, or adds it to the document. If the second column is "again" (the first column's
- * job, repeated), one more column shows by how many percent the two differ.
- */
+/* Adds the table to the document. */
 void show(const struct table *t);
 
 /*

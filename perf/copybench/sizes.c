@@ -31,7 +31,7 @@ static size_t contenders(struct job *job, bool read)
 
 static void sizes(const char *name, bool read, const size_t *size, size_t n)
 {
-	struct table t = { .name = name, .first = "bytes", .unit = "ns" };
+	struct table t = { .name = name, .unit = "ns" };
 	struct job job[MAX_COLUMNS];
 	size_t count = contenders(job, read);
 
@@ -67,7 +67,7 @@ void edges_section(void)
 		{ 31, 33 }, { 50, 5 },	 { 64, 0 },  { 64, 1 },	 { 64, 63 },
 		{ 65, 0 },  { 100, 61 }, { 200, 7 }, { 511, 1 }, { 4000, 5 }
 	};
-	struct table t = { .name = "edges, reads", .first = "bytes@offset", .unit = "ns" };
+	struct table t = { .name = "edges, reads", .unit = "ns" };
 	struct job job[] = { library_job("read"), library_job("again"), baseline_job("r.baseline"),
 			     fenced_job("r.b.fenced") };
 

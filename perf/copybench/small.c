@@ -88,7 +88,7 @@ static void run_loads(struct job *job, size_t times)
 static void vectors(const struct pattern *p, bool read)
 {
 	static const size_t pieces[] = { 1, 2, 4, 8, 12, 16, 24, 32, 64 };
-	struct table t = { .first = "pieces", .unit = "ns" };
+	struct table t = { .unit = "ns" };
 	struct job job[5] = { library_job("one call"), library_job("again"), library_job("each"),
 			      baseline_job("baseline"), impl_job("loads alone", NULL) };
 	size_t count = read ? 5 : 4;
@@ -135,9 +135,7 @@ static void run_handles(struct job *job, size_t times)
 
 static void handles(void)
 {
-	struct table t = { .name = "reads, a piece on each handle",
-			   .first = "handles",
-			   .unit = "ns" };
+	struct table t = { .name = "reads, a piece on each handle", .unit = "ns" };
 	struct job job[3] = { library_job("one call"), library_job("again"), library_job("each") };
 	struct helped pin[HANDLES];
 
@@ -221,7 +219,7 @@ void flags_section(void)
 	} ways[] = { { "copy+put", COPY_PUT }, { "again", COPY_PUT }, { "copy+post", COPY_POST },
 		     { "ordered", ORDERED },   { "post line", LINE }, { "put alone", PUT },
 		     { "post alone", POST } };
-	struct table t = { .name = "flags", .first = "data", .unit = "ns" };
+	struct table t = { .name = "flags", .unit = "ns" };
 	struct job job[COUNT(ways)];
 
 	for (size_t c = 0; c < COUNT(ways); c++) {

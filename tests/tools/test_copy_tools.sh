@@ -26,8 +26,12 @@ exits() {
 	exits "litmus, size not of words" 1 $litmus -n 1 -s 65
 	exits "litmus has no JSON" 1 $litmus -n 100 --json
 	exits "copybench" 0 $bench
-	exits "copybench --json" 0 $bench --json
-	json "copybench --json: it is JSON" ''
+	json "copybench: it is JSON" ''
+	if command -v python3 >/dev/null; then
+		cp "$out" "$tmp/copybench.json"
+		exits "tables.py --show" 0 python3 -B "$root/perf/tables.py" --show "$tmp/copybench.json"
+		expect "tables.py --show prints each table" 0 '^threads \(GB/s\)'
+	fi
 	refused "$build/copybench" 1 . <<<"-n 0"
 	exits "copybench --help" 0 "$build/copybench" --help
 	expect "copybench --help names --section" 0 ' --section'
