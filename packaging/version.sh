@@ -8,14 +8,10 @@ version=$(sed -n 's/^VERSION := //p' Makefile)
 date=$(sed -n 's/^## \[[0-9.]*\] - //p' CHANGELOG.md | head -n 1)
 on() { LC_ALL=C date -u -d "$date 12:00" "+$1"; }
 
-# fill EXPRESSION FILE...: fails where the file has nothing of the form.
+# fill EXPRESSION FILE: fails where the file has nothing of the form.
 fill() {
-	expression=$1
-	shift
-	for f; do
-		[ "$(sed -nE "$expression;t found;b;:found;p" "$f")" ] || { echo "version: nothing to fill in $f" >&2; exit 1; }
-		sed -i -E "$expression" "$f"
-	done
+	[ "$(sed -nE "$1;t found;b;:found;p" "$2")" ] || { echo "version: nothing to fill in $2" >&2; exit 1; }
+	sed -i -E "$1" "$2"
 }
 fill "s/^version: .*/version: $version/" CITATION.cff
 fill "s/^date-released: .*/date-released: $date/" CITATION.cff

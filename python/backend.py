@@ -23,32 +23,25 @@ import zipfile
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+def _read(*path):
+    with open(os.path.join(_HERE, *path), encoding="utf-8") as f:
+        return f.read()
+
+
 def _version():
-    with open(os.path.join(_HERE, "barcopy", "__init__.py"), encoding="utf-8") as f:
-        return re.search(r'^__version__ = "(.*)"', f.read(), re.M).group(1)
+    return re.search(r'^__version__ = "(.*)"', _read("barcopy", "__init__.py"), re.M).group(1)
 
 
 def _metadata():
-    with open(os.path.join(_HERE, "README.md"), encoding="utf-8") as f:
-        readme = f.read()
-    url = os.environ.get("PROJECT_URL") or _homepage()
+    project = _read("pyproject.toml")
+    homepage = re.search(r'^Homepage = "(.*)"$', project, re.M)
+    url = os.environ.get("PROJECT_URL") or homepage and homepage.group(1)
     return (f"Metadata-Version: 2.1\nName: barcopy\nVersion: {_version()}\n"
             "Summary: Direct CPU access to NVIDIA GPU memory\n"
             "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n" +
-            "".join(f"Classifier: {c}\n" for c in _classifiers()) +
+            "".join(f"Classifier: {c}\n" for c in re.findall(r'^ +"(.* :: .*)",$', project, re.M)) +
             (f"Project-URL: Homepage, {url}\n" if url else "") +
-            "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + readme)
-
-
-def _homepage():
-    with open(os.path.join(_HERE, "pyproject.toml"), encoding="utf-8") as f:
-        found = re.search(r'^Homepage = "(.*)"$', f.read(), re.M)
-    return found and found.group(1)
-
-
-def _classifiers():
-    with open(os.path.join(_HERE, "pyproject.toml"), encoding="utf-8") as f:
-        return re.findall(r'^ +"(.* :: .*)",$', f.read(), re.M)
+            "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + _read("README.md"))
 
 
 def _wheel(platforms, pure):
