@@ -223,7 +223,8 @@ int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, 
  * Retires posts `post` to post + n - 1 of a port of BARCOPY_PORT_MANUAL, in any order. Once all
  * posts before them are retired, too, kernels see them as taken and may write their lines again. A
  * kernel that waits with BARCOPY_WARP_ORDERED then sees what the calling thread has copied into a
- * mapping of the same GPU before. Any thread. A number that was no post counts as retired.
+ * mapping of the same GPU before. Any thread. A number that was no post counts as retired: a range
+ * that includes it is refused.
  * @return 0; EINVAL (port, not manual, a post not received or retired before: nothing is done);
  *         EACCES.
  */

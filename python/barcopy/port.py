@@ -62,7 +62,10 @@ class Port(Closable):
                     for m in self._messages[:self._count.value]]
 
     def retire(self, post: int, count: int = 1) -> None:
-        """Of a manual port: retires the posts `post` to post + count - 1, which were received; in any order."""
+        """
+        Of a manual port: retires the posts `post` to post + count - 1, which were received; in any order. A range
+        that includes a number that receive() left out, which was no post, is refused.
+        """
         post, count = fitting(c_uint64, post, "post"), fitting(c_uint32, count, "count")
         with Use(self._life):
             check(library().barcopy_port_retire(self._port, post, count))

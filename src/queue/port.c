@@ -113,7 +113,7 @@ static __attribute__((cold, noinline)) int gave_up(const struct gdri_port *p, in
 {
 	gdri_error_say(
 		rc == -ETIMEDOUT ? "no post has come in time"
-		: p->ended	 ? "barcopy_port_end() was called, and no post is left"
+		: p->ended	 ? "barcopy_port_end() or gdr_close() was called; no post is left"
 			   : "the CUDA context has ended, by an error or by a reset of the device");
 	return rc;
 }
@@ -203,9 +203,9 @@ int gdri_port_retire(struct gdri_port *p, uint64_t post, uint32_t n)
 	pthread_mutex_unlock(&p->gate);
 	return valid ? 0
 		     : gdri_fail(EINVAL,
-				 "cannot retire %u posts from %llu on: not all are received, or "
-				 "some are retired already",
-				 n, (unsigned long long)post);
+				 "cannot retire %u from post %llu on: the last one received is "
+				 "%llu; one is beyond it, is retired already, or was no post",
+				 n, (unsigned long long)post, (unsigned long long)received);
 }
 
 /* ---- answers, stop and end ------------------------------------------------------------------- */

@@ -125,7 +125,7 @@ static void retire(void)
 	launch(p, 1, 40, 0);
 	receive_all(p, 16);
 	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 20 * MILLISECOND));
-	FAILS(EINVAL, barcopy_port_retire(p, 17, 1));
+	FAILS_WITH(EINVAL, "the last one received is 16", barcopy_port_retire(p, 17, 1));
 	FAILS(EINVAL, barcopy_port_retire(p, 16, 2));
 	FAILS(EINVAL, barcopy_port_retire(p, 0, 1));
 	FAILS(EINVAL, barcopy_port_retire(p, 1, UINT32_MAX));
@@ -222,7 +222,8 @@ static void ended(void)
 	ck_assert_uint_eq(made(), 4);
 	ck_assert_int_eq(pthread_create(&thread, NULL, end_later, p), 0);
 	receive_all(p, 4);
-	FAILS_WITH(EPIPE, "barcopy_port_end", barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+	FAILS_WITH(EPIPE, "barcopy_port_end() or gdr_close()",
+		   barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
 	pthread_join(thread, NULL);
 	launch(p, 4, 1, WAITS);
 	ck_assert_uint_eq(made(), 0);
@@ -325,17 +326,40 @@ static void forked_child(void)
 	OK(barcopy_port_destroy(p));
 }
 
-/* A kernel names a slot that the port has not: the post is received, and can be retired. */
-static void no_such_slot(void)
+/* Writes a line of the first lap, as a kernel does. */
+static void write_line(barcopy_port_t p, int line, uint64_t head, uint64_t first)
 {
-	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
 	barcopy_port_view_t v;
 
 	OK(barcopy_port_get_view(p, &v));
 	for (int i = 0; i < 8; i++)
-		((uint64_t *)(uintptr_t)v.ring)[i] =
-			(uint64_t)(BARCOPY_PORT_HEAD_CALL | 48) << 56 | UINT64_C(1) << 48 |
-			(i ? 0 : 16 << 8 | 1);
+		((uint64_t *)(uintptr_t)v.ring)[line * 8 + i] =
+			head << 56 | UINT64_C(1) << 48 | (i ? 0 : first);
+}
+
+/* A call found its slot taken and has left its line out: a range with its number is refused. */
+static void no_post(void)
+{
+	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
+
+	write_line(p, 0, 48, 0);
+	write_line(p, 1, BARCOPY_PORT_HEAD_CALL, 0);
+	write_line(p, 2, 48, 0);
+	receive_all(p, 2);
+	ck_assert_uint_eq(m[1].post, 3);
+	FAILS_WITH(EINVAL, "was no post", barcopy_port_retire(p, 1, 3));
+	FAILS_WITH(EINVAL, "was no post", barcopy_port_retire(p, 2, 1));
+	OK(barcopy_port_retire(p, 3, 1));
+	OK(barcopy_port_retire(p, 1, 1));
+	OK(barcopy_port_destroy(p));
+}
+
+/* A kernel names a slot that the port has not: the post is received, and can be retired. */
+static void no_such_slot(void)
+{
+	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
+
+	write_line(p, 0, BARCOPY_PORT_HEAD_CALL | 48, 16 << 8 | 1);
 	receive_all(p, 1);
 	ck_assert_uint_eq(m[0].call, 16 << 8 | 1);
 	OK(barcopy_port_retire(p, 1, 1));
@@ -345,6 +369,7 @@ static void no_such_slot(void)
 static const struct unit_test tests[] = {
 	{ "arguments", arguments, NULL },
 	{ "a call of no slot", no_such_slot, NULL },
+	{ "a number that was no post", no_post, NULL },
 	{ "posts that are retired", retire, NULL },
 	{ "answers", answers, NULL },
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
