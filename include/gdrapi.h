@@ -183,7 +183,9 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 /**
  * Pins [addr, addr + size), so that it can be mapped. The range is widened to 64 KiB pages;
  * gdr_get_info() returns the result. The range may reach over several allocations: each of its GPU
- * pages has to hold a byte of an allocation, and its last byte has to lie in an allocation.
+ * pages has to hold a byte of an allocation, and its last byte has to lie in an allocation. The
+ * GPU driver verifies this for its own blocks alone: with CUDA a range may end behind a small
+ * allocation, within 2 MiB, and is pinned. barcopy_map_range() verifies every byte.
  *
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
  * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
