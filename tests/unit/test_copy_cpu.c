@@ -270,6 +270,7 @@ static void plan_pointers(void)
 		ck_assert_ptr_nonnull(plan);
 		ck_assert_ptr_eq(plan, gdri_copy_plan((gdr_mapping_type_t)type));
 		ck_assert_int_eq(plan->type, type);
+		ck_assert_int_eq(plan->fences, type);
 	}
 	ck_assert_ptr_eq(gdri_copy_plan(GDR_MAPPING_TYPE_MAX),
 			 gdri_copy_plan(GDR_MAPPING_TYPE_DEVICE));
