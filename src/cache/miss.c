@@ -145,17 +145,19 @@ static void join_locked(struct gdri_cache *cache, const struct bytes *allocation
 
 /*
  * Widens b, whose first byte m describes, to the allocations of up to 2 MiB at its ends, and *all,
- * which is b, to those of any size. False: CUDA does not know its first or its last byte.
+ * which is b, to those of any size. False: CUDA does not know its last byte.
  */
 static bool take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 {
 	const uint64_t ends[2] = { b->low, b->high - 1 };
+	bool known = false;
 
 	for (int i = 0; i < 2; i++) {
 		if (ends[i] - m.base >= m.size)
 			gdri_cuda_describe(ends[i], 1, &m);
-		if (m.base + m.size <= m.base)
-			return false;
+		known = m.base + m.size > m.base;
+		if (!known) /* the first: a range may begin in a hole */
+			continue;
 		all->low = MIN(all->low, m.base);
 		all->high = MAX(all->high, m.base + m.size);
 		if (m.size <= GDRI_WHOLE_MAX) {
@@ -163,7 +165,7 @@ static bool take_whole(struct gdri_memory m, struct bytes *b, struct bytes *all)
 			b->high = MAX(b->high, m.base + m.size);
 		}
 	}
-	return true;
+	return known;
 }
 
 /* Widens b, of the memory m, to what is to be pinned for it; see cache.h. */

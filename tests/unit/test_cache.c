@@ -107,7 +107,7 @@ static void errors(void)
 	barcopy_cache_t cache, nobody = (barcopy_cache_t)(uintptr_t)0x100000001;
 	barcopy_cache_stats_t s = { .struct_size = 8 };
 	barcopy_region_t r = { .size = 42 };
-	CUdeviceptr d = vmm_new(0, 1);
+	CUdeviceptr d = vmm_new(0, 1), last;
 
 	FAILS(EINVAL, barcopy_cache_create(g, NULL, NULL));
 	FAILS(EINVAL, barcopy_cache_create(NULL, NULL, &cache));
@@ -143,6 +143,13 @@ static void errors(void)
 	d = standin_alloc(5000);
 	touch(cache, standin_alloc(256));
 	FAILS_WITH(EINVAL, "beyond its allocation", barcopy_cache_get(cache, d, 5001, &r));
+	/* it begins in such a hole: the allocation at its end is pinned whole all the same */
+	d = standin_alloc(5000);
+	last = standin_alloc(100000);
+	ck_assert_uint_lt(last - d, GPU_PAGE_SIZE);
+	OK(barcopy_cache_get(cache, d + 5000, last + 8 - (d + 5000), &r));
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert(touch(cache, last + 100000 - 8));
 	d = vmm_new(0, 1);
 	/* the users of a region share its handle, so only the cache has copy options */
 	OK(barcopy_cache_get(cache, d, 1, &r));
