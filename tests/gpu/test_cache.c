@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registration cache on real memory or the stand-in's: the bytes arrive, an old mapping never
- * serves memory that was freed and reallocated, also with threads, and the limits hold.
+ * The registration cache on real memory or the stand-in's, with threads: an old mapping never serves
+ * memory that was freed and reallocated, and the limits hold. tests/model has one thread.
  */
 #include <pthread.h>
 
@@ -31,26 +31,6 @@ static bool word_arrives(barcopy_cache_t cache, CUdeviceptr at, unsigned int see
 	}
 	good = both_ways(r.handle, r.cpu_ptr, at, 8, seed);
 	return !barcopy_cache_put(cache, &r) && good;
-}
-
-static void hits(void)
-{
-	barcopy_cache_t cache = new_cache(BARCOPY_CACHE_CHECK_TAG, 0);
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-	struct vmm v;
-
-	CHECK(cache, "no cache");
-	if (vmm_alloc(&v, 8 << 20, 4, EXPORTABLE))
-		return;
-	for (unsigned int i = 0; i < 100; i++)
-		CHECK(word_arrives(cache, v.ptr + i * 83880 / 8 * 8, i), "word %u", i);
-	OK(barcopy_cache_get_stats(cache, &s));
-	printf("# hits %llu, misses %llu, %llu MiB pinned of at most %llu\n",
-	       (unsigned long long)s.hits, (unsigned long long)s.misses,
-	       (unsigned long long)s.bytes_pinned >> 20, (unsigned long long)s.max_bytes >> 20);
-	CHECK(s.misses == 4, "%llu misses", (unsigned long long)s.misses);
-	vmm_free(&v);
-	OK(barcopy_cache_destroy(cache));
 }
 
 /* New memory at one address, again and again. */
@@ -124,7 +104,6 @@ static void reallocated(void)
 }
 
 static const struct gpu_test tests[] = {
-	{ "hits and misses over several chunks", hits },
 	{ "freed and reallocated with threads, tag check", reallocated,
 	  &(struct rules){ BARCOPY_CACHE_CHECK_TAG, 0 } },
 	{ "freed and reallocated with threads, notified", reallocated,

@@ -98,7 +98,7 @@ static void put_back(void)
 
 	while (!cuda.cuCtxPopCurrent_v2(&ctx))
 		;
-	CU(cuda.cuCtxSetCurrent(w.primary[0]));
+	CU(cuda.cuCtxSetCurrent(w.current));
 	cuda.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
@@ -120,6 +120,7 @@ static bool is_lawful(int rc)
 bool worked(const char *call, int rc, int wanted)
 {
 	const char *failed = disarm();
+	CUcontext current;
 
 	met = failed != NULL;
 	say("%s = %d%s%s%s", call, rc, met ? " (" : "", met ? failed : "", met ? " fails)" : "");
@@ -133,6 +134,8 @@ bool worked(const char *call, int rc, int wanted)
 		return false;
 	} else {
 		MUST(rc == wanted, "%s: errno %d instead of %d", call, rc, wanted);
+		CU(cuda.cuCtxGetCurrent(&current));
+		MUST(current == w.current, "%s changes the current context", call);
 	}
 	if (rc) {
 		MUST(errno_documented(call, rc), "%s does not document errno %d", call, rc);

@@ -33,10 +33,8 @@ struct mem *any_mem(void)
 
 static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off, size_t n)
 {
-	void *at = (void *)(uintptr_t)(m->at + off);
-
 	if (m->kind == HOST) {
-		memcpy(to_gpu ? at : host, to_gpu ? host : at, n);
+		memcpy(to_gpu ? m->host + off : host, to_gpu ? host : m->host + off, n);
 		return;
 	}
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
@@ -46,7 +44,7 @@ static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off
 	 * "API synchronization behavior"). */
 	if (to_gpu)
 		CU(cuda.cuCtxSynchronize());
-	CU(cuda.cuCtxSetCurrent(w.primary[0]));
+	CU(cuda.cuCtxSetCurrent(w.current));
 }
 
 void gpu_write(struct mem *m, size_t off, size_t n)
@@ -93,6 +91,8 @@ void step_alloc(void)
 	struct mem **slot = &w.mem[below(MEMS)], *m;
 	unsigned int kind = below(w.machine->host ? 3 : 2), n = 1 + below(2);
 	size_t size = sizes[below(COUNT(sizes))] + 8 * below(9);
+	bool odd = below(2), by_device_pointer = below(2);
+	CUdeviceptr at;
 
 	if (*slot)
 		return;
@@ -101,12 +101,20 @@ void step_alloc(void)
 	m->device = (int)below((unsigned int)w.machine->devices);
 	m->size = m->kind == CHUNKED ? n * (size_t)CHUNK : size;
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
-	m->at = m->kind == HOST ? (uintptr_t)standin_host_alloc(size, 0)
-		: m->kind == CHUNKED
-			? standin_chunks(0, m->device, n, CHUNK, STANDIN_EXPORTABLE | STANDIN_RDMA)
-			: standin_alloc(size);
-	CU(cuda.cuCtxSetCurrent(w.primary[0]));
-	m->type = m->kind == HOST ? GDR_MAPPING_TYPE_CACHING : device_type();
+	m->type = m->kind != HOST ? device_type()
+		  : odd		  ? GDR_MAPPING_TYPE_WC
+				  : GDR_MAPPING_TYPE_CACHING;
+	if (m->kind == HOST) {
+		m->host = standin_host_alloc(size, odd ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+		CU(cuda.cuMemHostGetDevicePointer_v2(&at, m->host, 0));
+		m->at = by_device_pointer ? at : (uintptr_t)m->host;
+	} else if (m->kind == CHUNKED) {
+		m->at = standin_chunks(0, m->device, n, CHUNK,
+				       (odd ? 0 : STANDIN_EXPORTABLE) | STANDIN_RDMA);
+	} else {
+		m->at = standin_alloc(size);
+	}
+	CU(cuda.cuCtxSetCurrent(w.current));
 	m->refs = 1;
 	read_all(m);
 	gpu_write(m, 0, m->size < 64 ? m->size : 64);
@@ -119,12 +127,14 @@ static void free_in(struct mem **slot)
 
 	gpu_check_some(m);
 	caches_forget(m);
+	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
 	if (m->kind == HOST)
-		CU(cuda.cuMemFreeHost((void *)(uintptr_t)m->at));
+		CU(cuda.cuMemFreeHost(m->host));
 	else if (m->kind == CHUNKED)
 		vmm_delete(m->at, (unsigned int)(m->size / CHUNK));
 	else
 		CU(cuda.cuMemFree_v2(m->at));
+	CU(cuda.cuCtxSetCurrent(w.current));
 	m->freed = true;
 	mem_put(m);
 	*slot = NULL;

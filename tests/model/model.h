@@ -26,6 +26,7 @@ enum mem_kind { PLAIN, CHUNKED, HOST };
 struct mem {
 	enum mem_kind kind;
 	uint64_t at; /* where CUDA has it; 0: nowhere any more */
+	uint8_t *host; /* HOST: where the CPU has it */
 	size_t size;
 	uint8_t *bytes; /* what it must hold */
 	int device;
@@ -95,7 +96,8 @@ struct world {
 	unsigned int n_ended;
 	barcopy_stats_t want[CONTEXTS], want_closed; /* copies, words, caches that ended */
 	bool counted; /* GDRCOPY_STATS */
-	CUcontext primary[2]; /* of each GPU; the first is current */
+	CUcontext primary[2]; /* of each GPU */
+	CUcontext current; /* the thread's, when the library is called; NULL: none */
 	unsigned long long random; /* of the step */
 	unsigned int step;
 	bool traced;

@@ -77,6 +77,8 @@ static void one_step(void)
 	x = below(sum);
 	for (i = 0; x >= steps[i].weight; i++)
 		x -= steps[i].weight;
+	w.current = once_in(8) ? NULL : w.primary[below((unsigned int)w.machine->devices)];
+	CU(cuda.cuCtxSetCurrent(w.current));
 	steps[i].step();
 	if (once_in(250))
 		everything_ends();
@@ -114,6 +116,26 @@ static void first_use(void)
 	OK(gdr_close(ctx));
 }
 
+static struct machine gpu = { "a GPU", .gpu = true };
+
+/* What the machine with a GPU has: asked in a run's own process, since CUDA does not survive a fork. */
+static void look_at_gpu(void)
+{
+	gdr_t ctx = open_any();
+	uint64_t backend, persistent;
+	barcopy_mem_t mem;
+
+	gpu.devices = barcopy_mem_alloc(ctx, 1, 1, 0, &mem) ? 1 : 2;
+	OK(barcopy_mem_alloc(ctx, 0, 1, 0, &mem));
+	OK(barcopy_get_handle_attribute(ctx, mem.handle, BARCOPY_HANDLE_ATTR_BACKEND, &backend));
+	OK(barcopy_get_handle_attribute(ctx, mem.handle, BARCOPY_HANDLE_ATTR_PERSISTENT,
+					&persistent));
+	OK(gdr_close(ctx));
+	gpu.backend = (barcopy_backend_t)backend;
+	gpu.host = backend != BARCOPY_BACKEND_GDRDRV;
+	gpu.revokes = backend == BARCOPY_BACKEND_GDRDRV && !persistent;
+}
+
 /* The whole run, in a process of its own. */
 static int run(void *unused)
 {
@@ -126,8 +148,11 @@ static int run(void *unused)
 	standin_start();
 	if (standin_device_bytes)
 		(void)standin_device_bytes(0); /* releases what a run that failed held */
+	if (w.machine->gpu)
+		look_at_gpu();
 	for (int i = 0; i < w.machine->devices; i++)
 		w.primary[i] = standin_primary(i);
+	w.current = w.primary[0];
 	faults_start();
 	first_use();
 	everything_ends(); /* and begins */
@@ -212,8 +237,6 @@ static void play(void)
 /* On this machine's GPU, seeds from that one on until the seconds are over. */
 static int on_gpu(const char *first, const char *seconds)
 {
-	static const struct machine gpu = { "a GPU", .backend = BARCOPY_BACKEND_RM, .host = true,
-					    .devices = 1, .gpu = true };
 	time_t end = time(NULL) + strtol(seconds, NULL, 0);
 	unsigned long long from = strtoull(first, NULL, 0);
 	bool failed = false;

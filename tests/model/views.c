@@ -104,7 +104,14 @@ static uint64_t attribute(const struct view *v, barcopy_handle_attr_t which)
 /* SYNC_MEMOPS of all that the view asked for, as CUDA tells it. */
 bool view_in_force(const struct view *v)
 {
-	return v->mem->kind == PLAIN && standin_sync_memops(v->mem->at);
+	bool on;
+
+	if (v->mem->kind != PLAIN)
+		return false;
+	CU(cuda.cuCtxSetCurrent(w.primary[v->mem->device]));
+	on = standin_sync_memops(v->mem->at);
+	CU(cuda.cuCtxSetCurrent(w.current));
+	return on;
 }
 
 void view_check(struct view *v)
@@ -130,6 +137,8 @@ void view_check(struct view *v)
 		     (host ? BARCOPY_BACKEND_HOST : w.machine->backend),
 	     "the backend");
 	MUST(type == v->mem->type, "mapping type %lu", type);
+	if (host && v->cpu)
+		MUST(v->cpu == v->mem->host + v->off, "%p stands for host memory", (void *)v->cpu);
 	if (!v->dim) /* without an answer of CUDA the device is not known */
 		MUST(attribute(v, BARCOPY_HANDLE_ATTR_DEVICE) == (uint64_t)v->mem->device,
 		     "the device");
@@ -330,6 +339,7 @@ void step_own(void)
 			   .device = device,
 			   .size = v->own.size,
 			   .at = host ? (uintptr_t)v->own.cpu_ptr : v->own.device_ptr,
+			   .host = v->own.cpu_ptr,
 			   .type = !host   ? device_type()
 				   : flags ? GDR_MAPPING_TYPE_CACHING
 					   : GDR_MAPPING_TYPE_WC };

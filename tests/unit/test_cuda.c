@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the library asks CUDA about an address (kinds of memory: test_host, tests/gpu/test_memory),
+ * What the library asks CUDA about an address (kinds of memory: test_host, tests/model),
  * from each kind of thread; SYNC_MEMOPS; exports; and that the caller's context and capture mode are
  * restored.
  */
