@@ -23,7 +23,7 @@ PROGRAMS := $(notdir $(TEST_PROGRAMS))
 # They step through the compiler's own code, instruction by instruction: no sanitizer's.
 NATIVE_PROGRAMS := $(notdir $(MACHINE_TESTS)) gpu_test_alloc
 # Natively in check, under ASan in check-ci: the programs that are dearest there, and those that take the tools' objects.
-LATE_PROGRAMS := test_attack_faults test_cache_model test_copy_engine test_queue test_queue_explorer \
+LATE_PROGRAMS := test_attack_faults test_cache_bound test_copy_engine test_queue test_queue_explorer \
 	test_queue_ports gpu_test_ports $(notdir $(DOCTOR_TEST)) test_model
 # Another thread than the first.
 THREAD_SOURCES = $(shell grep -lwE 'pthread_create|unit_start|unit_threads' tests/unit/*.c tests/attack/*.c tests/gpu/*.c)

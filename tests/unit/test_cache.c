@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The registration cache: its errors and their texts, its limits, which region an eviction takes, what a
- * miss pins and verifies, what is left where memory or space is short. Random calls are in tests/model and
- * test_cache_model.c, and threads in tests/explore.
+ * miss pins and verifies, what is left where memory or space is short. Random calls are in tests/model,
+ * and threads in tests/explore.
  */
 #include "base/inside.h"
 #include "cache_table.h"
