@@ -77,14 +77,17 @@ static void check_engine(const struct place *p, bool to, barcopy_stats_t before)
 static void refused(const struct place *p)
 {
 	const struct view *v = p->v;
-	bool whole = v->kind == PIN && v->mem->kind != HOST; /* all that is mapped may be touched */
-	uint8_t *begin = whole ? v->map : v->cpu, *end = begin + (whole ? v->mapped : v->size);
+	uint8_t *begin = v->cpu, *end = begin + v->size;
 
+	if (v->kind == PIN) { /* all that is mapped; of host memory the allocation */
+		begin = v->mem->kind == HOST ? v->mem->host : v->map;
+		end = begin + (v->mem->kind == HOST ? v->mem->size : v->mapped);
+	}
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, NULL, p->cpu, 1));
 	FAILS(EINVAL, gdr_copy_to_mapping(v->h, p->cpu, NULL, 1));
 	OK(gdr_copy_to_mapping(v->h, p->cpu, NULL, 0));
 	FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, buf, 1));
-	if (whole || v->kind == RANGE || v->kind == OWN) {
+	if (v->kind != CACHED) {
 		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, p->cpu, (size_t)(end - p->cpu) + 1));
 		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, begin - 1, 2));
 		FAILS(EINVAL, gdr_copy_from_mapping(v->h, buf, end, 1));

@@ -91,7 +91,7 @@ void step_alloc(void)
 	struct mem **slot = &w.mem[below(MEMS)], *m;
 	unsigned int kind = below(w.machine->host ? 3 : 2), n = 1 + below(2);
 	size_t size = sizes[below(COUNT(sizes))] + 8 * below(9);
-	bool odd = below(2), by_device_pointer = below(2);
+	bool odd = below(2), by_device_pointer = below(2), registered = once_in(3);
 	CUdeviceptr at;
 
 	if (*slot)
@@ -101,11 +101,18 @@ void step_alloc(void)
 	m->device = (int)below((unsigned int)w.machine->devices);
 	m->size = m->kind == CHUNKED ? n * (size_t)CHUNK : size;
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
-	m->type = m->kind != HOST ? device_type()
-		  : odd		  ? GDR_MAPPING_TYPE_WC
-				  : GDR_MAPPING_TYPE_CACHING;
+	/* Registered memory that shares a page with other such memory is refused by a GPU's driver. */
+	m->registered = m->kind == HOST && registered && !w.machine->gpu;
+	m->type = m->kind != HOST	  ? device_type()
+		  : odd && !m->registered ? GDR_MAPPING_TYPE_WC
+					  : GDR_MAPPING_TYPE_CACHING;
 	if (m->kind == HOST) {
-		m->host = standin_host_alloc(size, odd ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+		if (m->registered) {
+			m->host = (uint8_t *)malloc(size + 8) + 8;
+			CU(cuda.cuMemHostRegister_v2(m->host, size, 0));
+		} else {
+			m->host = standin_host_alloc(size, odd ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+		}
 		CU(cuda.cuMemHostGetDevicePointer_v2(&at, m->host, 0));
 		m->at = by_device_pointer ? at : (uintptr_t)m->host;
 	} else if (m->kind == CHUNKED) {
@@ -128,7 +135,10 @@ static void free_in(struct mem **slot)
 	gpu_check_some(m);
 	caches_forget(m);
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
-	if (m->kind == HOST)
+	if (m->registered) {
+		CU(cuda.cuMemHostUnregister(m->host));
+		free(m->host - 8);
+	} else if (m->kind == HOST)
 		CU(cuda.cuMemFreeHost(m->host));
 	else if (m->kind == CHUNKED)
 		vmm_delete(m->at, (unsigned int)(m->size / CHUNK));

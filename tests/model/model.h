@@ -27,6 +27,7 @@ struct mem {
 	enum mem_kind kind;
 	uint64_t at; /* where CUDA has it; 0: nowhere any more */
 	uint8_t *host; /* HOST: where the CPU has it */
+	bool registered; /* HOST: of malloc(), and known to CUDA since */
 	size_t size;
 	uint8_t *bytes; /* what it must hold */
 	int device;

@@ -89,6 +89,8 @@ static void one_step(void)
 #define ON_NODE	  "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so "
 #define RM	  .backend = BARCOPY_BACKEND_RM, .host = true, .devices = 1
 #define DMABUF	  .backend = BARCOPY_BACKEND_DMABUF, .host = true, .devices = 1
+#define INTEGRATED \
+	"GDRSIM_INTEGRATED=1", .backend = BARCOPY_BACKEND_HOST, .host = true, .devices = 1
 #define NODE	  .backend = BARCOPY_BACKEND_GDRDRV, .devices = 1
 
 static const struct machine machines[] = {
@@ -99,8 +101,8 @@ static const struct machine machines[] = {
 	{ "dma-buf", ON_DMABUF, DMABUF },
 	{ "gdrdrv", ON_NODE, NODE },
 	{ "gdrdrv, callbacks", ON_NODE "GDRSIM_NODE_PERSISTENT=0", NODE, .revokes = true },
-	{ "an integrated GPU", ON_RM "GDRSIM_INTEGRATED=1", .backend = BARCOPY_BACKEND_HOST,
-	  .host = true, .devices = 1 },
+	{ "an integrated GPU", ON_RM INTEGRATED },
+	{ "an integrated GPU, two addresses", ON_RM "GDRSIM_HOST_POINTER=0 " INTEGRATED },
 };
 
 /* What is made once and kept: clients of drivers, memory of trials. */

@@ -142,9 +142,10 @@ void view_check(struct view *v)
 	if (!v->dim) /* without an answer of CUDA the device is not known */
 		MUST(attribute(v, BARCOPY_HANDLE_ATTR_DEVICE) == (uint64_t)v->mem->device,
 		     "the device");
-	if (!host)
-		MUST(attribute(v, BARCOPY_HANDLE_ATTR_PERSISTENT) == !w.machine->revokes,
-		     "persistent");
+	MUST(attribute(v, BARCOPY_HANDLE_ATTR_PERSISTENT) == (!host && !w.machine->revokes),
+	     "persistent");
+	if (host && v->kind == PIN && !v->dim)
+		MUST(attribute(v, BARCOPY_HANDLE_ATTR_SYNC_MEMOPS) == 1, "SYNC_MEMOPS of host memory");
 	OK(gdr_get_callback_flag(of(v), v->h, &flag));
 	MUST(flag == 0 || (flag == 1 && w.machine->revokes && v->mem->freed), "revoked: %d", flag);
 	v->va = info.va;
@@ -338,7 +339,7 @@ void step_own(void)
 			   .owned = true,
 			   .device = device,
 			   .size = v->own.size,
-			   .at = host ? (uintptr_t)v->own.cpu_ptr : v->own.device_ptr,
+			   .at = v->own.device_ptr,
 			   .host = v->own.cpu_ptr,
 			   .type = !host   ? device_type()
 				   : flags ? GDR_MAPPING_TYPE_CACHING
