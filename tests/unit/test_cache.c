@@ -940,68 +940,6 @@ static void environment_is_read_by_the_open(void)
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
-struct thread {
-	barcopy_cache_t cache;
-	CUdeviceptr at;
-	uintptr_t number, bad;
-};
-
-/* Hits, misses, evictions and invalidations of the same regions, and ranges, on all threads. */
-static void *hammer(void *arg)
-{
-	struct thread *t = arg;
-	unsigned int x = (unsigned int)t->number * 2654435761u + 12345;
-
-	cuda.cuCtxSetCurrent(standin_primary(0));
-	for (int i = 0; i < (unit_quick() ? 300 : 20000); i++) {
-		uint64_t addr, value = t->number << 32 | (unsigned int)i, seen = 0;
-		barcopy_region_t r;
-		gdr_mh_t h;
-		void *cpu;
-
-		x = x * 1103515245 + 12345;
-		addr = t->at + (x >> 8) % 8 * CHUNK + (x >> 16) % 1024 * 64 + t->number * 8;
-		if (!(x >> 12 & 31)) {
-			t->bad += barcopy_cache_invalidate(t->cache, addr, 1) ||
-				  barcopy_map_range(g, addr, 8, 0, &cpu, &h) || barcopy_unmap_range(g, h);
-			continue;
-		}
-		if (barcopy_cache_get(t->cache, addr, 8, &r)) {
-			t->bad++;
-			continue;
-		}
-		t->bad += gdr_copy_to_mapping(r.handle, r.cpu_ptr, &value, 8) != 0;
-		t->bad += gdr_copy_from_mapping(r.handle, &seen, r.cpu_ptr, 8) || seen != value;
-		t->bad += barcopy_cache_put(t->cache, &r) != 0;
-	}
-	return NULL;
-}
-
-static void threads(void)
-{
-	const barcopy_cache_options_t *o[] = { OPTIONS(.max_regions = 5),
-					       OPTIONS(.validity = BARCOPY_CACHE_NOTIFIED,
-						       .max_regions = 5) };
-	CUdeviceptr at = vmm_new(0, 8);
-	struct thread t[4];
-
-	for (size_t i = 0; i < COUNT(o); i++) {
-		barcopy_cache_t cache = new_cache(o[i]);
-		barcopy_cache_stats_t s;
-
-		for (uintptr_t k = 0; k < COUNT(t); k++)
-			t[k] = (struct thread){ cache, at, k, 0 };
-		unit_threads(COUNT(t), hammer, t, sizeof(t[0]));
-		for (size_t k = 0; k < COUNT(t); k++)
-			ck_assert_uint_eq(t[k].bad, 0);
-		s = cache_stats(cache);
-		ck_assert(s.evictions && s.invalidations && s.hits);
-		ck_assert_uint_eq(s.regions_in_use, 0);
-		ck_assert_uint_le(s.regions, 5);
-		OK(barcopy_cache_destroy(cache));
-	}
-}
-
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -1040,7 +978,6 @@ static const struct unit_test tests[] = {
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 2 },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
-	{ "threads", threads },
 };
 
 UNIT_MAIN("barcopy_cache", tests, unit_before = start, unit_after = end)

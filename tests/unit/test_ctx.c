@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * Contexts and handles: stale, doubled and invented names, names of another context; a close with
- * live pins, with calls in flight, with unpins that fail; a child's own context. Where a backend
- * has to misbehave, a fake one is pinned by hand.
+ * live pins, with unpins that fail; a child's own context. Where a backend has to misbehave, a fake one
+ * is pinned by hand. Threads that close are scenarios of tests/explore.
  */
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-
 #include "core/ctx.h"
 #include "base/error.h"
 #include "core/handle.h"
@@ -15,13 +11,13 @@
 
 /* ---- a backend that does as it is told ----------------------------------- */
 
-static atomic_int unpins, unmaps, in_call, go, backend_closed;
+static int unpins, unmaps;
 static int unpin_result, unmap_result;
 
 static int fake_unpin(struct gdri_pin *pin)
 {
 	(void)pin;
-	atomic_fetch_add(&unpins, 1);
+	unpins++;
 	return unpin_result ? gdri_fail(unpin_result, "unpin was told to fail") : 0;
 }
 
@@ -37,25 +33,8 @@ static int fake_map(struct gdri_pin *pin, gdr_mapping_type_t wish)
 static int fake_unmap(struct gdri_pin *pin)
 {
 	(void)pin;
-	atomic_fetch_add(&unmaps, 1);
+	unmaps++;
 	return unmap_result ? gdri_fail(unmap_result, "unmap was told to fail") : 0;
-}
-
-/* Returns when the test sets `go`; the value: whether the backend was closed meanwhile. */
-static int slow_attribute(void *state, gdr_attr_t attr)
-{
-	(void)state;
-	(void)attr;
-	atomic_store(&in_call, 1);
-	while (!atomic_load(&go))
-		sched_yield();
-	return atomic_load(&backend_closed);
-}
-
-static void fake_close(void *state)
-{
-	(void)state;
-	atomic_fetch_add(&backend_closed, 1);
 }
 
 static int failing_flag(struct gdri_pin *pin, int *flag)
@@ -72,8 +51,6 @@ static struct gdri_backend fake = {
 	.map = fake_map,
 	.unmap = fake_unmap,
 	.callback_flag = failing_flag,
-	.attribute = slow_attribute,
-	.close = fake_close,
 };
 
 static gdr_t opened(void)
@@ -174,9 +151,9 @@ static void invented_contexts(void)
 
 	for (size_t i = 0; i < COUNT(wrong); i++)
 		all_refuse((gdr_t)wrong[i], h, EINVAL);
-	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(unpins, 0);
 	OK(gdr_close(g));
-	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(unpins, 1);
 	all_refuse(g, h, EINVAL);
 	g = NULL;
 }
@@ -211,7 +188,7 @@ static void invented_handles(void)
 	ck_assert_ptr_ne(own, g);
 	handle_refused(own, h, EINVAL);
 	OK(gdr_close(own));
-	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(unpins, 0);
 }
 
 static void stale_and_doubled(void)
@@ -221,9 +198,9 @@ static void stale_and_doubled(void)
 
 	OK(gdr_map(g, h, &map, 65536));
 	OK(gdr_unpin_buffer(g, h));
-	ck_assert_int_eq(atomic_load(&unmaps), 1);
+	ck_assert_int_eq(unmaps, 1);
 	FAILS(EINVAL, gdr_unpin_buffer(g, h)); /* doubled */
-	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(unpins, 1);
 	handle_refused(g, h, EINVAL);
 	copies_refused(h, map, EINVAL);
 	/* The slot is used again: the old name does not reach the new pin. */
@@ -232,7 +209,7 @@ static void stale_and_doubled(void)
 	OK(gdr_map(g, next, &map, 65536));
 	handle_refused(g, h, EINVAL);
 	copies_refused(h, map, EINVAL);
-	ck_assert_int_eq(atomic_load(&unpins), 1);
+	ck_assert_int_eq(unpins, 1);
 	OK(gdr_close(g));
 	FAILS(EINVAL, gdr_close(g));
 	copies_refused(next, map, EINVAL);
@@ -255,8 +232,8 @@ static void close_always_finishes(void)
 	unpin_result = EIO;
 	unmap_result = ENOMEM;
 	FAILS(ENOMEM, gdr_close(g)); /* the last pin, which is mapped, is released first */
-	ck_assert_int_eq(atomic_load(&unpins), 10);
-	ck_assert_int_eq(atomic_load(&unmaps), 5);
+	ck_assert_int_eq(unpins, 10);
+	ck_assert_int_eq(unmaps, 5);
 	all_refuse(g, h[0], EINVAL);
 	for (size_t i = 0; i < COUNT(h); i++)
 		copies_refused(h[i], map, EINVAL);
@@ -282,109 +259,7 @@ static void failures_of_a_backend(void)
 	FAILS(EIO, gdr_unpin_buffer(g, h));
 	ck_assert_str_eq(barcopy_last_error(), "unpin was told to fail");
 	FAILS(EINVAL, gdr_unpin_buffer(g, h));
-	ck_assert_int_eq(atomic_load(&unpins), 1);
-}
-
-struct job {
-	gdr_t g;
-	int rc, value;
-};
-
-static void *asks(void *arg)
-{
-	struct job *job = arg;
-
-	job->rc = gdr_get_attribute(job->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &job->value);
-	return NULL;
-}
-
-static void *closes(void *arg)
-{
-	struct job *job = arg;
-
-	job->rc = gdr_close(job->g);
-	return NULL;
-}
-
-/* A close waits for calls in flight on its context; new ones are refused. */
-static void close_waits(void)
-{
-	struct job call = { .g = opened(), .value = -1 }, end = call;
-	pthread_t caller, closer;
-	struct gdri_ctx *ctx;
-	int major, minor;
-
-	OK(gdri_ctx_get(call.g, &ctx));
-	ctx->backends.of[0] = &fake;
-	gdri_ctx_put(ctx, 0);
-	fake_pin(call.g);
-	ck_assert_int_eq(pthread_create(&caller, NULL, asks, &call), 0);
-	while (!atomic_load(&in_call))
-		sched_yield();
-	ck_assert_int_eq(pthread_create(&closer, NULL, closes, &end), 0);
-	while (gdr_unmap(end.g, (gdr_mh_t){ 0 }, NULL, 0) != EINVAL ||
-	       !strstr(barcopy_last_error(), "not an open context"))
-		sched_yield();
-	for (int i = 0; i < 1000; i++) /* time for a close that does not wait */
-		sched_yield();
-	ck_assert_int_eq(atomic_load(&unpins), 0);
-	ck_assert_int_eq(atomic_load(&backend_closed), 0);
-	FAILS(EINVAL, gdr_driver_get_version(end.g, &major, &minor));
-	FAILS(EINVAL, gdr_close(end.g)); /* a second close does not wait */
-	atomic_store(&go, 1);
-	pthread_join(caller, NULL);
-	pthread_join(closer, NULL);
-	ck_assert_int_eq(call.rc, 0);
-	ck_assert_int_eq(call.value, 0);
-	ck_assert_int_eq(end.rc, 0);
-	ck_assert_int_eq(atomic_load(&unpins), 1);
-	ck_assert_int_eq(atomic_load(&backend_closed), 1);
-}
-
-/* Pins, stale unpins and closes at the same time on contexts that come and go. */
-static _Atomic(gdr_t) current;
-static _Atomic unsigned long some_handle;
-static atomic_bool stop;
-static atomic_int wrong;
-
-static void *meddles(void *arg)
-{
-	int v;
-
-	(void)arg;
-	while (!atomic_load(&stop)) {
-		gdr_t now = atomic_load(&current);
-		gdr_mh_t h = { atomic_load(&some_handle) };
-		int rc = gdr_unpin_buffer(now, h);
-
-		if (rc && rc != EINVAL)
-			atomic_store(&wrong, rc);
-		rc = gdr_get_attribute(now, GDR_ATTR_USE_PERSISTENT_MAPPING, &v);
-		if (rc && rc != EINVAL)
-			atomic_store(&wrong, rc);
-	}
-	return NULL;
-}
-
-static void contexts_come_and_go(void)
-{
-	int pins = 0;
-
-	atomic_store(&current, opened());
-	unit_start(3, meddles, NULL, 0);
-	for (int i = 0; i < (unit_quick() ? 200 : 5000); i++) {
-		gdr_t now = atomic_load(&current);
-
-		for (int j = 0; j < 3; j++, pins++)
-			atomic_store(&some_handle, fake_pin(now).h);
-		OK(gdr_close(now));
-		atomic_store(&current, opened());
-	}
-	atomic_store(&stop, true);
-	unit_join();
-	OK(gdr_close(atomic_load(&current)));
-	ck_assert_int_eq(atomic_load(&wrong), 0);
-	ck_assert_int_eq(atomic_load(&unpins), pins); /* each exactly once */
+	ck_assert_int_eq(unpins, 1);
 }
 
 /* ---- fork ---------------------------------------------------------------- */
@@ -412,7 +287,7 @@ static int child_of_it(void *unused)
 	ck_assert_uint_ne(h.h, parents_handle.h);
 	OK(gdr_map(own, h, &va, 4096));
 	OK(gdr_close(own));
-	ck_assert_int_eq(atomic_load(&unpins), 1); /* the child's pin, not the parent's */
+	ck_assert_int_eq(unpins, 1); /* the child's pin, not the parent's */
 	FAILS(EINVAL, gdr_close(own));
 	return 0;
 }
@@ -422,7 +297,7 @@ static void children(void)
 	parents_handle = fake_pin(g);
 	OK(gdr_map(g, parents_handle, &parents_map, 4096));
 	ck_assert_int_eq(unit_in_child(child_of_it, NULL), 0);
-	ck_assert_int_eq(atomic_load(&unpins), 0);
+	ck_assert_int_eq(unpins, 0);
 	OK(gdr_unmap(g, parents_handle, parents_map, 4096));
 }
 
@@ -450,8 +325,6 @@ static const struct unit_test tests[] = {
 	{ "stale and doubled handles", stale_and_doubled, "" },
 	{ "gdr_close always finishes", close_always_finishes, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
-	{ "gdr_close waits for calls", close_waits, "", .bare = true },
-	{ "contexts come and go", contexts_come_and_go, "", .bare = true },
 	{ "forked children", children, "" },
 };
 
