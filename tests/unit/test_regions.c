@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * How much freed memory a cache holds, SYNC_MEMOPS of a pin of two allocations, and CUDA contexts that
- * outlive a pin, on each backend.
+ * outlive a pin, on each backend; copy options of memory that is freed in part, and of the environment.
  */
 #include "common/preload.h"
 #include "fixture.h"
@@ -17,6 +17,58 @@ static void plain_pin_of_two(void)
 	OK(gdr_pin_buffer_v2(g, a, b + 4096 - a, 0, &h));
 	HANDLE_HAS(g, h, SYNC_MEMOPS, 1);
 	ck_assert_int_eq(standin_sync_memops(b), 1);
+}
+
+/* Copy options of a plain pin and of a range: the memory behind bytes that are no memory. */
+static void freed_behind_hole(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 64 };
+	CUdeviceptr at[3];
+	gdr_mh_t both[2];
+	size_t size;
+	void *cpu;
+
+	for (int i = 0; i < 3; i++)
+		at[i] = standin_alloc(4096);
+	CU(cuda.cuMemFree_v2(at[1]));
+	size = at[2] + 4096 - at[0];
+	OK(gdr_pin_buffer_v2(g, at[0], size, 0, &both[0]));
+	OK(barcopy_map_range(g, at[0], size, 0, &cpu, &both[1]));
+	for (int freed = 0; freed < 2; freed++) {
+		for (int i = 0; i < 2; i++)
+			FAILS(freed ? EINVAL : 0, barcopy_set_copy_options(both[i], &o));
+		if (!freed)
+			CU(cuda.cuMemFree_v2(at[2]));
+	}
+	OK(gdr_unpin_buffer(g, both[0]));
+	OK(barcopy_unmap_range(g, both[1]));
+}
+
+static void map_twice(void)
+{
+	CUdeviceptr d;
+	gdr_mh_t h;
+	void *va;
+
+	start();
+	d = standin_alloc(4096);
+	OK(gdr_pin_buffer_v2(g, d, 4096, 0, &h));
+	for (int i = 0; i < 2; i++) {
+		OK(gdr_map(g, h, &va, 4096));
+		ck_assert(same_memory(h, va, d));
+		OK(gdr_unmap(g, h, va, 4096));
+	}
+	end();
+}
+
+/* An invalid value is logged once and ignored; a variable without meaning is not read. */
+static void wrong_environment(void)
+{
+	const char *text = "GDRCOPY_COPY_IMPL names no implementation";
+	const char *first = strstr(unit_stderr_of(map_twice), text);
+
+	ck_assert_ptr_nonnull(first);
+	ck_assert_ptr_null(strstr(first + 1, "GDRCOPY_COPY_IMPL"));
 }
 
 enum { MEMORY_MIB = 128, LIMIT_MIB = MEMORY_MIB / 4 }; /* the default limit there */
@@ -170,6 +222,11 @@ static void primary_context_once(void)
 static const struct unit_test tests[] = {
 	ON_EACH("a pin of two buffers", plain_pin_of_two, ""),
 	ON_EACH("freed memory", never_more_than_the_limit, SMALL),
+	{ "freed behind a hole", freed_behind_hole, "" },
+	{ "wrong environment", wrong_environment,
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_THREADS=lots "
+	  "GDRCOPY_COPY_IMPL=best",
+	  .bare = true },
 	{ "the primary context, dmabuf", primary_context_once, ON_DMABUF, .bare = true },
 	{ "the primary context, rm", primary_context_once, ON_RM, .bare = true },
 	{ "no primary context, rm", no_primary_context, ON_RM, .bare = true },
