@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Contexts that come and go, forked children, revoked ranges, and what the statistics count. */
+#include <limits.h>
 #include <poll.h>
 
 #include "model/model.h"
@@ -33,7 +34,8 @@ static void opened(int ctx, bool fault)
 
 void step_open(void)
 {
-	int ctx = (int)below(CONTEXTS), attribute = 77;
+	static const int unknown[] = { 0, -1, GDR_ATTR_MAX, 1000, INT_MIN };
+	int ctx = (int)below(CONTEXTS), attribute = 77, odd = unknown[below(COUNT(unknown))];
 
 	if (!w.g[ctx])
 		opened(ctx, true);
@@ -43,8 +45,10 @@ void step_open(void)
 	OK(gdr_get_attribute(w.g[ctx], GDR_ATTR_USE_PERSISTENT_MAPPING, &attribute));
 	if (w.machine->backend != BARCOPY_BACKEND_HOST)
 		MUST(attribute == !w.machine->revokes, "persistent: %d", attribute);
-	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], GDR_ATTR_MAX, &attribute));
+	attribute = 77;
+	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], (gdr_attr_t)odd, &attribute));
 	FAILS(EINVAL, gdr_get_attribute(w.g[ctx], 1, NULL));
+	MUST(attribute == 77, "an attribute that is refused is written");
 }
 
 static void add(barcopy_stats_t *to, const barcopy_stats_t *from)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Pins, maps, ranges and the library's own memory: what makes a view, what it says, what ends it. */
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,7 +170,7 @@ void step_pin(void)
 {
 	int wanted, rc;
 	struct view *v = new_view(&wanted);
-	uint32_t flags = once_in(20) ? 1 + below(3) : 0;
+	uint32_t flags = once_in(20) ? 1u << below(32) | below(2) : 0;
 	bool before;
 
 	if (!v)
@@ -198,10 +199,10 @@ void step_map(void)
 		return;
 	type = (int)attribute(v, BARCOPY_HANDLE_ATTR_MAPPING_TYPE);
 	n = below(2) ? v->pages : 1 + below((unsigned int)v->pages);
-	flags = once_in(4) ? (int)below(5) : 0;
+	flags = once_in(4) ? (int)below(5) : once_in(20) ? (int)(1u << below(32)) : 0;
 	if (once_in(20))
-		n = below(2) ? 0 : v->pages + 1;
-	wanted = flags > 3		  ? EINVAL
+		n = below(2) ? 0 : below(2) ? v->pages + 1 : SIZE_MAX - below(4096);
+	wanted = flags & ~3		  ? EINVAL
 		 : v->mapped		  ? EAGAIN
 		 : !n || n > v->pages	  ? EINVAL
 		 : flags && flags != type ? ENOTSUP
@@ -459,6 +460,7 @@ void step_end(void)
 /* What must be refused, and must change nothing. */
 void step_refused(void)
 {
+	static const barcopy_handle_attr_t unknown[] = { 0, BARCOPY_HANDLE_ATTR_MAX, INT_MAX };
 	struct view *v = &w.view[below(VIEWS)];
 	unsigned int i = below(ENDED);
 	gdr_t other = w.g[1 - v->ctx];
@@ -491,7 +493,7 @@ void step_refused(void)
 		FAILS(EINVAL, barcopy_unmap_range(of(v), v->h));
 	if (v->kind != OWN)
 		FAILS(EINVAL, barcopy_mem_free(of(v), &own));
-	FAILS(EINVAL, barcopy_get_handle_attribute(of(v), v->h, BARCOPY_HANDLE_ATTR_MAX, &value));
+	FAILS(EINVAL, barcopy_get_handle_attribute(of(v), v->h, unknown[below(3)], &value));
 	FAILS(EINVAL, barcopy_get_handle_attribute(of(v), v->h, 1, NULL));
 	FAILS(EINVAL, gdr_map(of(v), v->h, NULL, 1));
 	FAILS(EINVAL, gdr_get_callback_flag(of(v), v->h, NULL));

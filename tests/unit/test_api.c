@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Arguments that public calls refuse, that a failure leaves their outputs alone and says why, and
- * what a program finds by name. What copies, words and vectors refuse is a rule of tests/model.
+ * What public calls say of arguments that they refuse, and what a program finds by name. Which arguments
+ * these are is a rule of tests/model. And the summary of statistics.
  */
 
 #include "barcopy_queue.h"
+#include "calls/calls.h"
 #include "fixture.h"
 
 #undef gdr_get_info
@@ -45,29 +46,6 @@ static void versions(void)
 	ck_assert_uint_eq(barcopy_get_api_version(), BARCOPY_API_VERSION);
 }
 
-static void attributes(void)
-{
-	static const int bad[] = { 0, -1, GDR_ATTR_MAX, 1000, (int)0x80000000 };
-	uint64_t value = 7;
-	int v = 7;
-
-	for (size_t i = 0; i < COUNT(bad); i++) {
-		FAILS_WITH(EINVAL, "unknown attribute",
-			   gdr_get_attribute(g, (gdr_attr_t)bad[i], &v));
-		FAILS_WITH(EINVAL, "unknown handle attribute",
-			   barcopy_get_handle_attribute(
-				   g, h,
-				   (barcopy_handle_attr_t)(bad[i] == GDR_ATTR_MAX
-								   ? BARCOPY_HANDLE_ATTR_MAX
-								   : bad[i]),
-				   &value));
-	}
-	FAILS(EINVAL, gdr_get_attribute(g, GDR_ATTR_USE_PERSISTENT_MAPPING, NULL));
-	FAILS(EINVAL, barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_BACKEND, NULL));
-	ck_assert_int_eq(v, 7);
-	ck_assert_uint_eq(value, 7);
-}
-
 static void type_names(void)
 {
 	static const char *const names[] = { "None", "Write Combining", "Caching", "Device" };
@@ -82,43 +60,6 @@ static void type_names(void)
 	FAILS(EINVAL, gdr_get_mapping_type_string((gdr_mapping_type_t)-1, &text));
 	FAILS(EINVAL, gdr_get_mapping_type_string(GDR_MAPPING_TYPE_WC, NULL));
 	ck_assert_str_eq(text, "before");
-}
-
-static void pins(void)
-{
-	gdr_mh_t out = { 77 };
-
-	FAILS(EINVAL, gdr_pin_buffer(g, buffer, 4096, 0, 0, NULL));
-	FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, 0, NULL));
-	for (uint32_t flag = 2; flag; flag <<= 1) {
-		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag, &out));
-		FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, flag | 1, &out));
-	}
-	SAYS("flags");
-	FAILS_WITH(EINVAL, "size is 0", gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
-	FAILS_WITH(EINVAL, "the address is 0", gdr_pin_buffer_v2(g, 0, 4096, 0, &out));
-	ck_assert_uint_eq(out.h, 77);
-}
-
-static void maps(void)
-{
-	static const int bad_flags[] = { -1, 4, 5, 0x100, (int)0x80000000 };
-	gdr_mh_t fresh;
-	void *va = &va;
-
-	FAILS_WITH(EAGAIN, "mapped already", gdr_map(g, h, &va, 4096));
-	OK(gdr_pin_buffer_v2(g, buffer, SIZE, 0, &fresh));
-	FAILS(EINVAL, gdr_map(g, fresh, NULL, 4096));
-	for (size_t i = 0; i < COUNT(bad_flags); i++)
-		FAILS(EINVAL, gdr_map_v2(g, fresh, &va, 4096, bad_flags[i]));
-	FAILS(EINVAL, gdr_map(g, fresh, &va, 0));
-	FAILS(EINVAL, gdr_map(g, fresh, &va, SIZE + 1));
-	FAILS(EINVAL, gdr_map(g, fresh, &va, ~0UL));
-	FAILS(EINVAL, gdr_map(g, fresh, &va, ~0UL - 4094));
-	ck_assert_ptr_eq(va, &va);
-	OK(gdr_map(g, fresh, &va, 1));
-	OK(gdr_unmap(g, fresh, va, 1));
-	OK(gdr_map(g, fresh, &va, SIZE));
 }
 
 /* The first info struct is 40 bytes; not one more is written. */
@@ -148,8 +89,22 @@ static void first_info(void)
 	FAILS(EINVAL, gdr_get_callback_flag(g, h, NULL));
 }
 
-static void words(void)
+static void texts(void)
 {
+	gdr_mh_t out = { 77 };
+	uint64_t value;
+	void *va;
+	int v;
+
+	FAILS_WITH(EINVAL, "unknown attribute", gdr_get_attribute(g, GDR_ATTR_MAX, &v));
+	FAILS_WITH(EINVAL, "unknown handle attribute",
+		   barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAX, &value));
+	FAILS(EINVAL, gdr_pin_buffer(g, buffer, 4096, 0, 0, NULL));
+	FAILS(EINVAL, gdr_pin_buffer_v2(g, buffer, 4096, 0, NULL));
+	FAILS_WITH(EINVAL, "flags", gdr_pin_buffer_v2(g, buffer, 4096, 2, &out));
+	FAILS_WITH(EINVAL, "size is 0", gdr_pin_buffer_v2(g, buffer, 0, 0, &out));
+	FAILS_WITH(EINVAL, "the address is 0", gdr_pin_buffer_v2(g, 0, 4096, 0, &out));
+	FAILS_WITH(EAGAIN, "mapped already", gdr_map(g, h, &va, 4096));
 	FAILS_WITH(EINVAL, "aligned", barcopy_put64(h, map + 4, 1));
 	FAILS(EINVAL, barcopy_put64(h, NULL, 1));
 	FAILS(EINVAL, barcopy_get32(h, map, NULL));
@@ -209,18 +164,93 @@ static void forked_child(void)
 	OK(barcopy_queue_destroy(queue));
 }
 
+/* ---- statistics: tests/model counts ------------------------------------------ */
+
+static void statistics(void)
+{
+	barcopy_stats_t s = { .struct_size = sizeof(s) };
+
+	FAILS(EINVAL, barcopy_get_stats(g, NULL));
+	s.struct_size = FIRST_STATS - 1;
+	FAILS(EINVAL, barcopy_get_stats(g, &s));
+	s.struct_size = sizeof(s);
+	FAILS(EINVAL, barcopy_get_stats((gdr_t)(uintptr_t)77, &s));
+	OK(gdr_close(g));
+	FAILS(EINVAL, barcopy_get_stats(g, &s));
+	g = NULL;
+}
+
+/* In a child, which exits: with memory of its own, or without any use of the library. */
+static int uses_and_exits(void *own)
+{
+	static char zeroes[65536];
+	barcopy_mem_t mem;
+
+	if (own) {
+		start();
+		OK(barcopy_mem_alloc(g, 0, sizeof(zeroes), 0, &mem));
+		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, zeroes, sizeof(zeroes)));
+		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, zeroes, 3));
+		end();
+	}
+	exit(0);
+}
+
+static void child_without_use(void)
+{
+	ck_assert_int_eq(unit_in_child(uses_and_exits, NULL), 0);
+}
+
+static void child_with_memory(void)
+{
+	gdri_stats_note_stderr(); /* as if the child had loaded the library */
+	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
+}
+
+static void summary(void)
+{
+	const char *text;
+
+	/* CUDA must not be initialised before the fork. */
+	g = barcopy_open(BARCOPY_OPEN_ANY);
+	ck_assert_ptr_nonnull(g);
+	ck_assert_uint_eq(stats_of(g).flags, BARCOPY_STATS_COPIES);
+	ck_assert_str_eq(unit_stderr_of(child_without_use), "");
+	text = unit_stderr_of(child_with_memory);
+	ck_assert_msg(
+		strstr(text, "GDRCOPY STATS: process ") &&
+			strstr(text, "  pins 1, unpinned 1; maps 1, unmapped 1; revoked 0\n") &&
+			strstr(text, "  copies to the GPU: 2, bytes 65539\n") &&
+			strstr(text, "  copies from the GPU: 0, bytes 0\n"),
+		"%s", text);
+	OK(gdr_close(g));
+}
+
+/* The largest numbers fit into the text that is reserved for them. */
+static void summary_room(void)
+{
+	struct gdri_text text = { .len = 0 };
+	barcopy_stats_t s;
+
+	memset(&s, 0xff, sizeof(s));
+	gdri_stats_summary(&s, &text);
+	ck_assert_uint_eq(strlen(text.s), text.len);
+	ck_assert_uint_lt(text.len, sizeof(text.s) - 100);
+	ck_assert_ptr_nonnull(strstr(text.s, "waited for 18446744073709551615\n"));
+}
+
 #define ON_DMABUF "GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
 	{ "versions", versions, ON_DMABUF, .bare = true },
-	{ "attributes", attributes, ON_DMABUF },
 	{ "names of mapping types", type_names, ON_DMABUF, .bare = true },
-	{ "pins", pins, ON_DMABUF },
-	{ "maps", maps, ON_DMABUF },
 	{ "the first info struct", first_info, ON_DMABUF },
-	{ "texts of copies and words", words, ON_DMABUF },
+	{ "texts", texts, ON_DMABUF },
 	{ "the last error lasts", last_error_lasts, ON_DMABUF },
 	{ "a forked child's queue", forked_child, ON_DMABUF },
+	{ "statistics", statistics, ON_DMABUF },
+	{ "summary", summary, "GDRCOPY_STATS=1", .bare = true },
+	{ "room for the summary", summary_room, .bare = true },
 };
 
 UNIT_MAIN("public calls", tests, unit_before = start_mapped, unit_after = end)
