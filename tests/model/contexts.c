@@ -145,6 +145,12 @@ static int child(void *unused)
 	for (int i = 0; i < CONTEXTS; i++)
 		if (w.g[i])
 			FAILS(EACCES, gdr_close(w.g[i]));
+	/* Its own context does not reach the parent's handles. */
+	for (struct view *v = NULL; (v = next_view(v, -1));) {
+		FAILS(EACCES, gdr_map(own, v->h, &map, 1));
+		FAILS(EACCES, gdr_unpin_buffer(own, v->h));
+	}
+	MUST(!map, "an output was written");
 	OK(barcopy_get_stats(NULL, &s));
 	ck_assert(!s.pins && !s.maps && !s.copies_to && !s.puts && !s.cache_misses);
 	OK(gdr_close(own));

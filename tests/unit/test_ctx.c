@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Contexts and handles: stale, doubled and invented names, names of another context; a close with
- * live pins, with unpins that fail; a child's own context. Where a backend has to misbehave, a fake one
- * is pinned by hand. Threads that close are scenarios of tests/explore.
+ * live pins, with unpins that fail. Where a backend has to misbehave, a fake one is pinned by hand.
+ * Threads that close are scenarios of tests/explore, a child's calls are a step of tests/model.
  */
 #include "core/ctx.h"
 #include "base/error.h"
@@ -262,45 +262,6 @@ static void failures_of_a_backend(void)
 	ck_assert_int_eq(unpins, 1);
 }
 
-/* ---- fork ---------------------------------------------------------------- */
-
-static gdr_mh_t parents_handle;
-static void *parents_map;
-
-/* What a child may not call at all: test_api.c. */
-static int child_of_it(void *unused)
-{
-	uint64_t value = 7;
-	gdr_t own;
-	void *va = unused;
-	gdr_mh_t h;
-
-	/* The child's own context does not reach the parent's handles. */
-	own = opened();
-	ck_assert_ptr_ne(own, g);
-	FAILS(EACCES, gdr_close(g));
-	FAILS(EACCES, gdr_copy_from_mapping(parents_handle, &value, parents_map, 8));
-	FAILS(EACCES, gdr_unpin_buffer(own, parents_handle));
-	FAILS(EACCES, gdr_map(own, parents_handle, &va, 4096));
-	ck_assert_uint_eq(value, 7);
-	h = fake_pin(own);
-	ck_assert_uint_ne(h.h, parents_handle.h);
-	OK(gdr_map(own, h, &va, 4096));
-	OK(gdr_close(own));
-	ck_assert_int_eq(unpins, 1); /* the child's pin, not the parent's */
-	FAILS(EINVAL, gdr_close(own));
-	return 0;
-}
-
-static void children(void)
-{
-	parents_handle = fake_pin(g);
-	OK(gdr_map(g, parents_handle, &parents_map, 4096));
-	ck_assert_int_eq(unit_in_child(child_of_it, NULL), 0);
-	ck_assert_int_eq(unpins, 0);
-	OK(gdr_unmap(g, parents_handle, parents_map, 4096));
-}
-
 /* A context that could not be opened leaves its place in the table. */
 static void failed_opens(void)
 {
@@ -325,7 +286,6 @@ static const struct unit_test tests[] = {
 	{ "stale and doubled handles", stale_and_doubled, "" },
 	{ "gdr_close always finishes", close_always_finishes, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
-	{ "forked children", children, "" },
 };
 
 UNIT_MAIN("contexts and handles", tests, unit_before = start_host, unit_after = end)
