@@ -83,7 +83,7 @@ static void *populate_thread(void *unused)
 
 static void t_move(void)
 {
-	unsigned int i, moves = 0, populated = 0;
+	unsigned int i, moves = 0;
 	pthread_t threads[2];
 	size_t size = 1 * MiB;
 
@@ -97,13 +97,17 @@ static void t_move(void)
 		int j;
 
 		mover.h = must_pin(drv, va, size);
-		mover.moves = mover.populated = 0;
+		mover.moves = 0;
 		mover.end = false;
 		must_map_at(drv, mover.h, size, mover.at[0]);
 		CHECK(!pthread_create(&threads[0], NULL, move_thread, NULL));
 		CHECK(!pthread_create(&threads[1], NULL, populate_thread, NULL));
 		pthread_barrier_wait(&start);
 		usleep((i * 7919 + rig.seed) % 3000);
+		/* The first round lasts until there was a move and a POPULATE: a host may be busy. */
+		while (!i && (!__atomic_load_n(&mover.moves, __ATOMIC_RELAXED) ||
+			      !__atomic_load_n(&mover.populated, __ATOMIC_RELAXED)))
+			usleep(100);
 		CHECK_EQ(freed ? gpu_free(prov, va) : unpin(drv, mover.h), 0);
 		__atomic_store_n(&mover.end, true, __ATOMIC_RELAXED);
 		for (j = 0; j < 2; j++)
@@ -116,10 +120,9 @@ static void t_move(void)
 			CHECK(mmap(mover.at[j], size, PROT_READ,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == mover.at[j]);
 		moves += mover.moves;
-		populated += mover.populated;
 	}
-	printf("# moves: %u rounds, %u moves, %u populated\n", rig.rounds / 2, moves, populated);
-	CHECK(moves && populated);
+	printf("# moves: %u rounds, %u moves, %u populated\n", rig.rounds / 2, moves,
+	       mover.populated);
 }
 
 /*
