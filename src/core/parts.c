@@ -51,6 +51,12 @@ static int add(struct gdri_region *region, const struct gdri_memory *m)
 	return 0;
 }
 
+/* Whether [hole, at) has a whole GPU page, which may belong to anybody. */
+static bool has_page(uint64_t hole, uint64_t at)
+{
+	return ((hole + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) + GPU_PAGE_SIZE <= at;
+}
+
 /*
  * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed in at most
  * 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
@@ -77,7 +83,7 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 				return rc;
 			at = hole = next.base + next.size;
 		} else {
-			if (((hole + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) + GPU_PAGE_SIZE <= at)
+			if (has_page(hole, at))
 				return gdri_fail(EINVAL, "0x%llx is no memory of the GPU",
 						 (unsigned long long)hole);
 			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
@@ -315,8 +321,7 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 				return GDRI_UNKNOWN;
 			addr = hole = m.base + m.size;
 		} else {
-			/* A GPU page of a hole may belong to anybody. */
-			if (addr - hole >= GPU_PAGE_SIZE)
+			if (has_page(hole, addr))
 				return GDRI_UNKNOWN;
 			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
 		}

@@ -628,6 +628,24 @@ static void not_described(void)
 	ck_assert(!touch(cache, d) && touch(cache, d));
 }
 
+/* A hole of more bytes than a GPU page has, but no page without memory: the second get is a hit. */
+static void over_a_hole(void)
+{
+	barcopy_cache_t cache = new_cache(OPTIONS());
+	CUdeviceptr at[3];
+	barcopy_region_t r;
+
+	for (int i = 0; i < 3; i++)
+		at[i] = standin_alloc(i == 1 ? 100000 : 5000);
+	CU(cuda.cuMemFree_v2(at[1]));
+	ck_assert_uint_lt(at[2] - (at[0] & GPU_PAGE_MASK), 2 * PAGE);
+	for (int i = 0; i < 2; i++) {
+		OK(barcopy_cache_get(cache, at[0], at[2] + 5000 - at[0], &r));
+		OK(barcopy_cache_put(cache, &r));
+	}
+	ck_assert_uint_eq(cache_stats(cache).hits, 1);
+}
+
 /* An allocation that a region has learnt is hit to its last byte, without CUDA, and no further. */
 static void learnt(void)
 {
@@ -965,6 +983,7 @@ static const struct unit_test tests[] = {
 	{ "stale is not joined", stale_is_not_joined, DMABUF },
 	{ "settled", settled, DMABUF },
 	{ "not described", not_described, "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "over a hole", over_a_hole },
 	{ "an allocation that was learnt", learnt, DMABUF },
 	{ "tried again", tried_again, DMABUF },
 	{ "one question", one_question, "" },

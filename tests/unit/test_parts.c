@@ -48,14 +48,22 @@ static void holes(void)
 		ck_assert_uint_eq(r.parts[found].end, addr[i] + size[i]);
 	}
 	ck_assert(gdri_region_is_intact(&r, r.low, r.high));
-	/* Verifying over a hole learns first, and works if the hole is at most a page long. */
+	/* Verifying over a hole learns first, and works over each hole that is noted. */
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], addr[2] + 8 - addr[0]),
 			 GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], addr[2] + size[2] - addr[0]),
 			 GDRI_VALID);
-	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[4] + 8 - addr[2]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[4] + 8 - addr[2]), GDRI_VALID);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[4], addr[6] + size[6] - addr[4]),
 			 GDRI_VALID);
+	/* One page more of it, and the next allocation begins behind a page's begin. */
+	CU(cuda.cuMemFree_v2(addr[4]));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[4] - addr[2]), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[6] + 8 - addr[2]), GDRI_STALE);
+	gdri_region_free_parts(&r);
+	FAILS_WITH(-EINVAL, "is no memory of the GPU",
+		   gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[6] + 8 - addr[2]), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
 }
 
