@@ -24,6 +24,7 @@ static const struct {
 	{ RM_INVALID_CLIENT, EINVAL, "INVALID_CLIENT" },
 	{ RM_INVALID_LIMIT, EINVAL, "INVALID_LIMIT" },
 	{ RM_INVALID_OBJECT_HANDLE, EINVAL, "INVALID_OBJECT_HANDLE" },
+	{ RM_INVALID_PARAM_STRUCT, EINVAL, "INVALID_PARAM_STRUCT" },
 	{ RM_INVALID_STATE, ENOTSUP, "INVALID_STATE" },
 	{ RM_NO_MEMORY, ENOMEM, "NO_MEMORY" },
 	{ RM_NOT_SUPPORTED, ENOTSUP, "NOT_SUPPORTED" },
@@ -202,8 +203,7 @@ static int get_gpu_info(const struct gdri_rm_session *s, rm_handle subdevice,
 
 	if (rc != -ENOTSUP)
 		return rc;
-	/* RM refuses another release's length: INVALID_PARAM_STRUCT, from 550 INVALID_ARGUMENT. */
-	for (size_t i = 0; rc && !gdri_is_short(rc) && i < sizeof(lengths) / sizeof(*lengths); i++)
+	for (size_t i = 0; gdri_rm_may_be_size(rc) && i < sizeof(lengths) / sizeof(*lengths); i++)
 		rc = gdri_rm_control(s, subdevice, RM_CONTROL_GPU_INFO_V2, &v2,
 				     RM_GPU_INFO_V2_SIZE(lengths[i]), "GPU_GET_INFO_V2");
 	*info = v2.infos[0];

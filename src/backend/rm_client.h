@@ -89,6 +89,15 @@ int gdri_rm_call(int fd, unsigned long request, void *arg, const uint32_t *statu
 int gdri_rm_control(const struct gdri_rm_session *s, rm_handle object, uint32_t command,
 		    void *params, size_t size, const char *what);
 
+/*
+ * Whether a control may have failed because its structure has another release's size: RM answers
+ * INVALID_PARAM_STRUCT, from 550 on INVALID_ARGUMENT; gVisor's call fails by EINVAL.
+ */
+static inline bool gdri_rm_may_be_size(int rc)
+{
+	return rc == -EINVAL || rc == -ENOTSUP;
+}
+
 /* ---- ranges: rm_range.c ---------------------------------------------------------------------- */
 
 struct gdri_rm_range {

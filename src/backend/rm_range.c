@@ -327,6 +327,23 @@ static int get_export_info(const struct gdri_rm_gpu *gpu, struct rm_export_info 
 			       "GET_EXPORT_OBJECT_INFO");
 }
 
+/* The same where the driver's version is unknown: both structures. */
+static int get_either_info(const struct gdri_rm_gpu *gpu, struct rm_export_info *info)
+{
+	struct gdri_text now = { .len = 0 };
+	int old, rc = get_export_info(gpu, info, false);
+
+	if (!gdri_rm_may_be_size(rc))
+		return rc;
+	gdri_text_add(&now, "%s", gdri_error_text());
+	old = get_export_info(gpu, info, true);
+	if (!gdri_rm_may_be_size(old))
+		return old;
+	/* One of them is the answer to a wrong size, which is EINVAL but in gVisor. */
+	return gdri_fail(rc == old ? -rc : ENOTSUP, "%s; by the structure before driver 545: %s",
+			 now.s, gdri_error_text());
+}
+
 /*
  * Adds the part [at, end) of an exported chunk [base, base + size); fd stays the caller's. RM
  * imports memory of any GPU below any device, and then maps other memory: see check_node().
@@ -338,10 +355,9 @@ static int import(struct gdri_rm_range *range, int fd, uint64_t base, uint64_t s
 	struct rm_import_fd params = { .fd = fd, .type = RM_EXPORT_TYPE_RM, .parent = gpu->device };
 	struct rm_export_info info = { .fd = fd };
 	unsigned int major = gdri_rm_driver_major();
-	int rc = get_export_info(gpu, &info, major && major < RM_FIRST_WITH_GPU_INSTANCE);
+	int rc = major ? get_export_info(gpu, &info, major < RM_FIRST_WITH_GPU_INSTANCE)
+		       : get_either_info(gpu, &info);
 
-	if (rc && !major && !gdri_is_short(rc)) /* RM refuses the size of another release */
-		rc = get_export_info(gpu, &info, true);
 	if (!rc && info.device_instance != gpu->instance)
 		rc = gdri_fail(EINVAL,
 			       "the descriptor's memory is on device instance %u, GPU %d is %u",

@@ -477,8 +477,36 @@ static void integrated(void)
 }
 
 #define DRIVER(version) "GDRSIM_RM_DRIVER=" version
+/* No version file: the driver's own error, not the one of the other release's structure. */
+static void export_info_fails(void)
+{
+	static const struct {
+		unsigned int status;
+		int err;
+		const char *text;
+	} table[] = {
+		{ 0x0f, EIO, "INFO: NV_ERR_GPU_IS_LOST (0xf)" },
+		{ 0x1b, EACCES, "INFO: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b)" },
+		{ 0x1f, EINVAL, "INFO: NV_ERR_INVALID_ARGUMENT (0x1f)" },
+		{ 0x40, ENOTSUP, "INFO: NV_ERR_INVALID_STATE (0x40)" },
+		{ 0x57, EINVAL, "INFO: NV_ERR_OBJECT_NOT_FOUND (0x57)" },
+	};
+	CUdeviceptr vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+	bool old = strstr(getenv("GDRSIM_RM_DRIVER"), "535.");
+	char rule[64];
+
+	OK(rm_pin(vmm, MIB, 0));
+	for (size_t i = 0; i < COUNT(table); i++) {
+		snprintf(rule, sizeof(rule), "RM_CONTROL.3d08:%d=0x%x", 1 + old, table[i].status);
+		rm_sim.faults(rule);
+		FAILS_WITH(table[i].err, table[i].text, rm_pin(vmm, MIB, 0));
+	}
+}
+
 #define LAYOUT "this library does not know the layout of this driver's export of a dma-buf: use a " \
 	       "newer library, or load gdrdrv; and "
+
+#define UNKNOWN(version) "GDRSIM_DMABUF=0 GDRSIM_RM_VERSION=0 GDRSIM_RM_DRIVER=" version
 
 static const struct unit_test tests[] = {
 	{ "cuMemAlloc", plain, "" },
@@ -517,6 +545,9 @@ static const struct unit_test tests[] = {
 	{ "the same, driver 535", rm_exportable_alone,
 	  "GDRSIM_DMABUF=0 GDRSIM_RM_VERSION=0 GDRSIM_RM_DRIVER=535.230.02",
 	  "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and " },
+	{ "the export's GPU is refused, 535", export_info_fails, UNKNOWN("535.129.03") },
+	{ "the export's GPU is refused, 545", export_info_fails, UNKNOWN("545.29.06") },
+	{ "the export's GPU is refused, 580", export_info_fails, UNKNOWN("580.65.06") },
 	{ "no import of ioctl in libcuda", rm_exportable_alone, "LD_LIBRARY_PATH=$SIM/direct",
 	  "libcuda imports no ioctl() that could be watched; and " },
 	{ "exports past the import of ioctl", rm_exportable_alone, "GDRSIM_EXPORT_UNSEEN=1",

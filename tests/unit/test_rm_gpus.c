@@ -199,6 +199,8 @@ static void question(void)
 		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
 		{ GET_INFO ":*=0x1b", NONE "GPU_GET_INFO: ", EACCES, 2 },
 		{ GET_INFO ":*=0x56," GET_INFO_V2 ":*=0x56", NONE "GPU_GET_INFO_V2: ", ENODEV, 2 },
+		{ GET_INFO ":*=0x56," GET_INFO_V2 ":1=0x1b," GET_INFO_V2 ":2=0x1b",
+		  NONE "GPU_GET_INFO_V2: NV_ERR_INSUFFICIENT_PERMISSIONS", EACCES, 2 },
 		{ GET_INFO ":*=0x56", NONE "the driver reports that the GPU", ENODEV, 2, true },
 		{ NULL, NONE "the driver reports that the GPU", ENODEV, 2, true },
 		{ "OPEN_DEVICE:1=EACCES", NONE "the driver reports that the GPU", ENODEV, 1, true },
