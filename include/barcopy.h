@@ -487,7 +487,8 @@ typedef enum barcopy_cache_validity {
 	BARCOPY_CACHE_CHECK_TAG = 0,
 	/** The library calls CUDA once for each allocation. The program, or a hook in its
 	 *  allocator, calls barcopy_cache_invalidate() before memory is freed or unmapped. The
-	 *  fastest. Memory that is allocated later, in a gap of a range that the cache has, gets no
+	 *  fastest. A range in a region is found even if it ends in a gap between allocations.
+	 *  Memory that is allocated later, in a gap of a range that the cache has, gets no
 	 *  SYNC_MEMOPS: synchronise after CUDA's synchronous copies and memsets of it, or
 	 *  invalidate its range first. */
 	BARCOPY_CACHE_NOTIFIED = 1

@@ -12,6 +12,9 @@
  *  - every call may be made from any thread at any time; two calls on different handles run at the
  *    same time; the copies take no lock. The caller must not unmap, unpin or close while another
  *    thread still copies on that handle;
+ *  - a call that pins, maps or allocates and finds BAR1 full may unmap what other threads have
+ *    ended, or wait for them: do not make it while you hold a lock that the program's hook of
+ *    munmap() takes;
  *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
  *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
  *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
