@@ -170,7 +170,11 @@ bool standin_device_bar1(void)
 {
 #if defined(__aarch64__)
 	const char *driver = getenv("GDRSIM_RM_DRIVER"), *version = getenv("GDRSIM_DRIVER_VERSION");
+	const char *file = getenv("GDRSIM_RM_VERSION");
 
+	/* Without the version the library loads a word, which the stand-in's memory allows. */
+	if (file && !strcmp(file, "0"))
+		return false;
 	return driver ? atoi(driver) < 590 : !version || atoi(version) < 13010;
 #else
 	return false;

@@ -103,7 +103,7 @@ CUmemGenericAllocationHandle standin_map_chunk(CUdeviceptr at, size_t chunk, int
 CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
 			   unsigned int kind);
 
-/* Whether this machine's GPU driver maps BAR1 as Device memory: on arm64 those before 590. */
+/* Whether the library is to call a map of BAR1 Device memory: on arm64, where it reads a driver before 590. */
 bool standin_device_bar1(void);
 
 CUdeviceptr standin_alloc(size_t size);
