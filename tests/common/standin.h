@@ -103,7 +103,10 @@ CUmemGenericAllocationHandle standin_map_chunk(CUdeviceptr at, size_t chunk, int
 CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, size_t chunk,
 			   unsigned int kind);
 
-/* Whether the library is to call a map of BAR1 Device memory: on arm64, where it reads a driver before 590. */
+/*
+ * Whether the library is to call a map of BAR1 Device memory: on arm64, if it reads that the
+ * driver is older than 590.
+ */
 bool standin_device_bar1(void);
 
 CUdeviceptr standin_alloc(size_t size);
