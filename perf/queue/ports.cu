@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ports cost and carry, on a GPU. Every message and every answer is compared.
+ * What ports cost and carry, on a GPU. Every message and every answer is compared. For comparison a FIFO
+ * as proxies have it: a ticket, one store of 16 bytes that releases, and the CPU's tail in host memory,
+ * which whoever waits polls over the link.
  *
  *     nvcc -O3 -std=c++17 -arch=sm_90 -Iinclude -o ports perf/queue/ports.cu -Lbuild -lgdrapi
  *     CUDA_MODULE_LOADING=EAGER LD_LIBRARY_PATH=build ./ports [MILLIONS]
@@ -87,6 +89,12 @@ struct ring {
 	}
 };
 
+struct fifo {
+	ulonglong2 *slots;		  /* in host memory, like the tail */
+	unsigned long long *tail, *head;  /* head: in GPU memory, and behind it the tail as last seen */
+	unsigned long long size;
+};
+
 /* ---- kernels ------------------------------------------------------------------------------------- */
 
 enum { ORDERED = 1, CALL = 2, WAIT = 4 };
@@ -151,6 +159,37 @@ __global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, i
 
 __global__ void empty()
 {
+}
+
+__device__ static unsigned long long fifo_tail(const fifo &f)
+{
+	unsigned long long v;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(f.tail) : "memory");
+	return v;
+}
+
+__global__ void push(fifo f, unsigned count, bool wait, unsigned *ns)
+{
+	unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+
+	for (unsigned n = 1; n <= count; n++) {
+		unsigned long long start = global_ns(), h = atomicAdd(f.head, 1), v;
+		unsigned long long lap = ((h / f.size + 1) & 1) << 63;
+
+		if (h >= f.size + *(volatile unsigned long long *)(f.head + 1)) {
+			while ((v = fifo_tail(f)) + f.size <= h)
+				;
+			f.head[1] = v;
+		}
+		asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(f.slots + h % f.size),
+			     "l"((unsigned long long)t << 32 | n), "l"(lap | 1)
+			     : "memory");
+		while (wait && fifo_tail(f) <= h)
+			;
+		if (ns && t == 0)
+			ns[n - 1] = (unsigned)(global_ns() - start);
+	}
 }
 
 /* ---- measurements -------------------------------------------------------------------------------- */
@@ -262,10 +301,50 @@ static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64
 	row(text, ((cpu.tv_sec - cpu0.tv_sec) + (cpu.tv_nsec - cpu0.tv_nsec) / 1e9) / start * 100, "%");
 }
 
-/* Microseconds of a kernel of 132 threads, launched 1000 times; how -1: an empty one. */
+static fifo make_fifo(unsigned size)
+{
+	fifo f;
+
+	CUDA(cudaHostAlloc((void **)&f.slots, size * sizeof(*f.slots), cudaHostAllocMapped));
+	CUDA(cudaHostAlloc((void **)&f.tail, 64, cudaHostAllocMapped));
+	CUDA(cudaMalloc((void **)&f.head, 16));
+	CUDA(cudaMemset(f.head, 0, 16));
+	memset((void *)f.slots, 0, size * sizeof(*f.slots));
+	*f.tail = 0;
+	f.size = size;
+	return f;
+}
+
+static void pop(fifo &f)
+{
+	unsigned long long t = *f.tail, lap = (t / f.size + 1) & 1;
+
+	while (__atomic_load_n(&f.slots[t % f.size].y, __ATOMIC_ACQUIRE) != (lap << 63 | 1))
+		;
+	__atomic_store_n(f.tail, t + 1, __ATOMIC_RELEASE);
+}
+
+static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool wait, bool latency)
+{
+	fifo f = make_fifo(8192);
+	unsigned long total = (unsigned long)blocks * threads * count;
+	double start;
+
+	CUDA(cudaDeviceSynchronize());
+	start = now();
+	push<<<blocks, threads, 0, stream[0]>>>(f, count, wait, latency ? ns : nullptr);
+	for (unsigned long i = 0; i < total; i++)
+		pop(f);
+	start = total / (now() - start) / 1e6;
+	CUDA(cudaDeviceSynchronize());
+	return latency ? median(count) : start;
+}
+
+/* Microseconds of a kernel of 132 threads, launched 1000 times; how -1: an empty one, -2: the FIFO's push. */
 static double step(int how)
 {
 	ring r(g, 4096);
+	fifo f = make_fifo(8192);
 	std::atomic<bool> end{ false };
 	cudaEvent_t from, to;
 	float ms = 0, best = 1e9;
@@ -273,17 +352,27 @@ static double step(int how)
 	CUDA(cudaEventCreate(&from));
 	CUDA(cudaEventCreate(&to));
 	std::thread taker([&] {
-		barcopy_port_message_t m[32];
-		uint32_t n;
+		unsigned long left = how == -2 ? 3 * 132000 : 0;
 
 		while (!end)
-			barcopy_port_receive(r.q, m, 32, &n, 1000000);
+			if (how >= 0) {
+				barcopy_port_message_t m[32];
+				uint32_t n;
+				barcopy_port_receive(r.q, m, 32, &n, 1000000);
+			} else if (left) {
+				pop(f);
+				left--;
+			} else {
+				std::this_thread::yield();
+			}
 	});
 	for (int k = 0; k < 3; k++) {
 		CUDA(cudaEventRecord(from, stream[0]));
 		for (int i = 0; i < 1000; i++)
 			if (how == -1)
 				empty<<<132, 1, 0, stream[0]>>>();
+			else if (how == -2)
+				push<<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
 			else
 				post<-1><<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr, 0);
 		CUDA(cudaEventRecord(to, stream[0]));
@@ -413,6 +502,10 @@ int main(int argc, char **argv)
 	row("calls, 1056 threads", rate(1, 132, 8, 500, CALL, most, 4096), "M/s");
 	before = step(-1);
 	row("a kernel of 132 posts, beyond an empty one", step(0) - before, "us");
+	row("FIFO: 1 thread", fifo_run(1, 1, 300000, false, false), "M/s");
+	row("FIFO: 4224 threads", fifo_run(132, 32, 1000, false, false), "M/s");
+	row("FIFO: push and wait, 1 thread, median", fifo_run(1, 1, 20000, true, true), "us");
+	row("FIFO: a kernel of 132, beyond an empty one", step(-2) - before, "us");
 	idle("spin", 0, 0, 0, 0);
 	idle("50 us, then yield", 0, 50000, 0, 0);
 	idle("50 us, then sleep 1 us, slack 1 ns", 1, 50000, 1, 1000);
