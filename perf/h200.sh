@@ -61,6 +61,12 @@ if [ -x "$build/tests/gpu_test_copy_options" ]; then
 	GDRCOPY_TEST_FULL=1 timeout 120 "$build/tests/gpu_test_copy_options" || [ $? = 77 ] || status=1
 fi
 
+for kind in dmaread dmawrite; do
+	right "no flush before CUDA's copy, $kind" -n 300000 -k $kind
+	right "no flush before CUDA's copy of 64 KiB, $kind" -n 30000 -k $kind -s 64K
+	right "no flush before CUDA's copy of 8 bytes, $kind" -n 300000 -k $kind -s 8
+done
+
 # ---- hardware behaviour on which the library does not rely ----
 for impl in avx512 avx2 sse4.1; do
 	say "litmus: $impl, no fences (for information)"

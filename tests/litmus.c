@@ -32,6 +32,9 @@ enum kind {
 	POSTED, /* CPU to GPU: data copied, flag posted */
 	LINE, /* CPU to GPU: posted lines, the last word the flag */
 	POLL, /* tight reading of a block in which the GPU counts */
+	/* Not part of "all": what gdri_drain() of src/copy/words.c relies on. */
+	DMA_READ, /* the CPU writes the block, CUDA copies it out, no flush */
+	DMA_WRITE, /* the CPU writes the block, CUDA copies over it, no flush */
 	KINDS
 };
 
@@ -44,11 +47,12 @@ static const struct {
 	[SEQ] = { "seqlock", SEQLOCK },	     [RING] = { "ring", PRODUCE },
 	[TWO_COPIES] = { "write", CONSUME }, [ONE_VECTOR] = { "writev", CONSUME },
 	[POSTED] = { "post", CONSUME },	     [LINE] = { "line", CONSUME },
-	[POLL] = { "poll", COUNT_UP },
+	[POLL] = { "poll", COUNT_UP },	     [DMA_READ] = { "dmaread", PROTOCOLS },
+	[DMA_WRITE] = { "dmawrite", PROTOCOLS },
 };
-static const char *const kind_choice[] = { "all",     "message", "reread", "mapflag", "readv",
-					   "seqlock", "ring",	 "write",  "writev",  "post",
-					   "line",    "poll",	 NULL };
+static const char *const kind_choice[] = { "all",     "message", "reread",  "mapflag",	"readv",
+					   "seqlock", "ring",	 "write",   "writev",	"post",
+					   "line",    "poll",	 "dmaread", "dmawrite", NULL };
 static const char *const peer_choice[] = { "gpu", "thread", NULL };
 
 enum { BLOCK_MAX = 2 << 20 };
@@ -189,6 +193,35 @@ static void vector_rounds(struct tally *t, uint32_t rounds)
 	}
 }
 
+/*
+ * The CPU copies a block through the mapping, with its fence; CUDA then copies the same block.
+ * Checks that the second copy finds the first complete.
+ */
+static void dma_rounds(struct tally *t, enum kind kind, uint32_t rounds)
+{
+	static uint64_t other[BLOCK_MAX / 8];
+	CUdeviceptr device = st.map_device + MAP_DATA + opt.offset;
+	size_t words = st.size / 8;
+
+	for (uint32_t round = 1; round <= rounds; round++) {
+		for (size_t i = 0; i < words; i++) {
+			st.block[i] = (uint64_t)round << 32 | round;
+			other[i] =
+				kind == DMA_WRITE ? (uint64_t)(round - 1) << 32 | (round - 1) : 0;
+		}
+		if (kind == DMA_READ) {
+			copies_to(&st.copies, st.data, st.block, st.size);
+			memset(st.block, 0, st.size);
+			cuda_must(cu.MemcpyDtoH(st.block, device, st.size), "cuMemcpyDtoH");
+		} else {
+			copies_to(&st.copies, st.data, other, st.size);
+			cuda_must(cu.MemcpyHtoD(device, st.block, st.size), "cuMemcpyHtoD");
+			copies_from(&st.copies, st.block, st.data, st.size);
+		}
+		check_block(t, round);
+	}
+}
+
 /* GPU to CPU: a flag announces the block. */
 static void read_rounds(struct tally *t, enum kind kind, uint32_t rounds)
 {
@@ -306,8 +339,11 @@ static struct tally run(enum kind kind, size_t size)
 	copies_to(&st.copies, st.map, zeros, MAP_SIZE);
 	(void)copies_get(&st.copies, st.map); /* the zeros are in place before the kernel starts */
 	start = clock_raw_ns();
-	litmus_start(&st.peer, &work);
-	if (kind == VECTOR)
+	if (work.protocol != PROTOCOLS)
+		litmus_start(&st.peer, &work);
+	if (kind == DMA_READ || kind == DMA_WRITE)
+		dma_rounds(&t, kind, rounds);
+	else if (kind == VECTOR)
 		vector_rounds(&t, rounds);
 	else if (kind == SEQ)
 		seqlock_rounds(&t, rounds);
@@ -317,7 +353,8 @@ static struct tally run(enum kind kind, size_t size)
 		write_rounds(&t, kind, rounds);
 	else
 		read_rounds(&t, kind, rounds);
-	litmus_finish(&st.peer);
+	if (work.protocol != PROTOCOLS)
+		litmus_finish(&st.peer);
 	t.ns_per_round = (double)(clock_raw_ns() - start) / rounds;
 	return t;
 }
@@ -409,8 +446,10 @@ int main(int argc, char **argv)
 	       opt.engine ? "the GPU's copy engine" : st.copies.plan.from->name,
 	       opt.no_fence ? "no fences" : "fenced");
 	for (int kind = 0; kind < KINDS; kind++) {
-		if (opt.kind && opt.kind - 1 != kind)
+		if (opt.kind ? opt.kind - 1 != kind : kind >= DMA_READ)
 			continue;
+		if (kind >= DMA_READ && opt.peer)
+			tool_fail("CUDA's copies are of GPU memory");
 		for (size_t i = 0; i < (opt.size ? 1 : count); i++) {
 			size_t size = opt.size ? opt.size : sizes[i];
 			struct tally t;
