@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 """The figures of copybench that the pages show: tables.py --refresh | --check [ROOT] | --show RUN
 
---show prints the medians of a run. --refresh writes the stored runs' figures into the pages, at the places that perf/figures.txt names. --check fails if a
-page shows others, or if a figure of the README or docs/performance.md (a number with a unit of time or speed, or in a
-table of them) is neither in such a place nor in a record, docs/results/*.md.
+--show prints the medians of a run. --refresh writes the stored runs' figures into the pages, at the places that
+perf/figures.txt names. --check fails if a page shows others, or if a figure of the README or docs/performance.md (a
+number with a unit of time or speed, or in a table of them) is neither in such a place nor in a record,
+docs/results/*.md.
 """
 import glob
 import json
