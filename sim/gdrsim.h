@@ -27,7 +27,7 @@
  *   GDRSIM_DMABUF_FIRST=0|1    a mapping of it has the pages of the first memory object alone, and
  *                              SIGBUS for others; unset: from 13000 to 13020 (dmabuf.c)
  *   GDRSIM_EXPORT_UNSEEN=1     libcuda makes its exports past its import of ioctl()
- *   GDRSIM_EXPORT_MORE=1       libcuda makes another ioctl before each export
+ *   GDRSIM_EXPORT_MORE=1       libcuda makes three other ioctls before each export
  *   GDRSIM_DMABUF_WRONG=1      a mapping of it shows other memory
  *   GDRSIM_DMABUF_PCIE=1       the PCIE flag of that call is accepted (NOT_SUPPORTED otherwise)
  *   GDRSIM_INTEGRATED=1        device attribute INTEGRATED: a GPU without its own frame buffer. No

@@ -83,6 +83,30 @@ static void pin_error_paths(void)
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 }
 
+/* Without CUDA's word on the link the type of a mapping is unknown. */
+static void unknown_link(void)
+{
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &(gdr_mh_t){ 0 })); /* with the trial */
+	cuda_hooks.set_fail("cuDeviceGetAttribute:*=999");
+	FAILS_WITH(EIO, "dmabuf: cuDeviceGetAttribute: ",
+		   gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &(gdr_mh_t){ 0 }));
+	cuda_hooks.set_fail(NULL);
+}
+
+/* Pages that cannot be removed are still the handle's mapping. */
+static void unmap_fails(void)
+{
+	gdr_mh_t h;
+	void *map;
+
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
+	OK(gdr_map(g, h, &map, v.chunk));
+	wrap_reset();
+	wrap_fail("munmap", 1, ENOMEM);
+	FAILS_WITH(ENOMEM, "munmap: ", gdr_unmap(g, h, map, v.chunk));
+	wrap_reset();
+}
+
 /* The dma-buf is smaller than the range. */
 static void short_buffer(void)
 {
@@ -231,6 +255,8 @@ static const struct unit_test tests[] = {
 	{ "the driver's version decides", version_gate, CUDA_13_3, .bare = true },
 	{ "types of mapping", map_types, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
+	{ "an unknown link", unknown_link, CUDA_13_3 },
+	{ "an unmap that fails", unmap_fails, CUDA_13_3 },
 	{ "a buffer that is too short", short_buffer, CUDA_13_3 },
 	{ "the first memory object alone is mapped", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },

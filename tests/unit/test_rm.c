@@ -516,7 +516,6 @@ static const struct unit_test tests[] = {
 	{ "pools, two objects a call", pools, "GDRSIM_RM_EXPORT_MAX=2" },
 	{ "beside freed memory", beside_freed, "" },
 	{ "objects around own pages", objects_around, "", .bare = true },
-	{ "another ioctl in an export", plain, "GDRSIM_EXPORT_MORE=1" },
 	{ "an export mended", pool_mended, "" },
 	{ "driver 515, cuMemAlloc", plain, DRIVER("515.105.01") },
 	{ "driver 525, cuMemCreate", vmm, DRIVER("525.147.05") },

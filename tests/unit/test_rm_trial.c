@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "abi/rm.h"
+#include "base/process.h"
 #include "backend/rm_client.h"
 #include "cuda/import_slots.h"
 #include "cuda/private.h"
@@ -277,6 +278,37 @@ static void types_differ(void)
 	final();
 }
 
+/* The GPU has room for the two small buffers alone: both are compared. */
+static void small_types_differ(void)
+{
+	plain = standin_alloc(MIB);
+	wrap_reset();
+	wrap_fail("syscall", 2, EFAULT);
+	cuda_hooks.set_fail("cuMemAlloc:3=2");
+	FAILS_WITH(ENOTSUP, "two mappings are of different types", rm_pin(plain, MIB, 0));
+	ck_assert_str_eq(cuda_hooks.failed(), "cuMemAlloc_v2");
+	cuda_hooks.set_fail(NULL);
+	wrap_reset();
+}
+
+/* The number of a descriptor that is closed may be another one's at the next failure. */
+static void closed_once(void)
+{
+	int fd;
+
+	plain = standin_alloc(MIB);
+	rm_sim.faults("RM_ALLOC.80:1=0x51");
+	FAILS(ENOMEM, rm_pin(plain, MIB, 0));
+	rm_sim.faults(NULL);
+	fd = gdri_fork_open("/dev/null", O_RDONLY);
+	cuda_hooks.set_fail("cuDeviceGetAttribute:*=999");
+	FAILS_WITH(EIO, "cuDeviceGetAttribute", rm_pin(plain, MIB, 0));
+	cuda_hooks.set_fail(NULL);
+	ck_assert_int_ge(fcntl(fd, F_GETFD), 0);
+	gdri_fork_close(fd);
+	rm_whole_life("after the failures", plain, MIB);
+}
+
 /* A lack of descriptors at any step of the first pin is that, and no verdict. */
 static void few_descriptors(void)
 {
@@ -384,8 +416,11 @@ static ioctl_fn below;
 
 static int spoil_and_pass(int fd, unsigned long request, void *data)
 {
-	int rc = below(fd, request, data);
+	int rc;
 
+	if (fd == 2) /* of GDRSIM_EXPORT_MORE: ioctls that the driver would take */
+		return 0;
+	rc = below(fd, request, data);
 	if (_IOC_NR(request) == RM_EXPORT_NUMBER)
 		spoil(data);
 	return rc;
@@ -514,6 +549,15 @@ static void one_range(void)
 	rm_end(1);
 }
 
+/* Ioctls that are no export, although they have its type or its number. */
+static void not_of_an_export(void)
+{
+	spoil_exports(as_it_is);
+	rm_open_context();
+	rm_whole_life("among other ioctls", standin_alloc(MIB), MIB);
+	rm_end(1);
+}
+
 static void refused_of_a_pool(void)
 {
 	CUdeviceptr p;
@@ -621,6 +665,8 @@ static const struct unit_test tests[] = {
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
 	{ "mappings of two types", types_differ, "" },
+	{ "mappings of two types, without the large one", small_types_differ, "" },
+	{ "closed once", closed_once, "" },
 	{ "writes that do not arrive", writes_are_lost, "" },
 	{ "offsets that are lost", offsets_are_lost, "GDRSIM_RM_MAP_START=1" },
 	{ "offsets that are lost, small buffers alone", offsets_are_lost,
@@ -652,6 +698,7 @@ static const struct unit_test tests[] = {
 	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
 	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
 	{ "one range alone", one_range, "", .bare = true },
+	{ "other ioctls in an export", not_of_an_export, "GDRSIM_EXPORT_MORE=1", .bare = true },
 	{ "no object in a refused call", refused_of_a_pool, "", .bare = true },
 	{ "libcuda's exports of a pool", parts_of_a_pool, "", .bare = true },
 };
