@@ -61,6 +61,28 @@ static int map_checked(int fd, size_t length, void **map)
 	return gdri_fail(ENOTSUP, "the dma-buf does not cover the whole range");
 }
 
+/*
+ * libcuda refuses a range that begins where nothing is allocated, unless a whole allocation lies in
+ * it (own_pages() of rm_range.c). Then the dma-buf reaches beyond the range, to the allocation's
+ * end.
+ */
+static int export_range(const struct gdri_pin_request *request, bool pcie, int *fd)
+{
+	const struct gdri_memory *m = &request->memory;
+	uint64_t behind = m->base + m->size;
+	size_t whole = ((behind + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
+	int rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, pcie, fd);
+
+	if (rc != -EINVAL || request->addr < m->base || request->addr + request->size > behind)
+		return rc;
+	if (m->base > request->va && whole > request->mapped_size)
+		rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
+	if (rc == -EINVAL && !pcie) /* with the flag, the caller tries again without it */
+		rc = gdri_fail(ENOTSUP, "CUDA exports no dma-buf of this part of the memory: %s",
+			       gdri_error_text());
+	return rc;
+}
+
 static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 {
 	bool pcie = request->flags & GDR_PIN_FLAG_FORCE_PCIE;
@@ -72,8 +94,7 @@ static int get_dmabuf(const struct gdri_pin_request *request, int *fd)
 			return gdri_fail(gdri_is_short(-errno) ? errno : EIO,
 					 "dup of the dma-buf: %s", strerror(errno));
 	} else {
-		rc = gdri_cuda_dmabuf(&request->memory, request->va, request->mapped_size, pcie,
-				      fd);
+		rc = export_range(request, pcie, fd);
 		if (rc == -ENOTSUP && pcie)
 			return gdri_fail(EINVAL,
 					 "this backend does not support GDR_PIN_FLAG_FORCE_PCIE");

@@ -107,6 +107,63 @@ static void unmap_fails(void)
 	wrap_reset();
 }
 
+/*
+ * A part whose first GPU page begins in memory that has been freed: libcuda refuses that page
+ * alone, and exports the whole allocation.
+ */
+static void beside_freed(void)
+{
+	static const struct {
+		size_t front, size, offset, part;
+	} rows[] = {
+		{ 0x200, 100000, 0, 8 },	 { 0x200, 100000, 50000, 8 },
+		{ 0xf200, 100000, 0, 8 },	 { 0x200, 0x10000, 0xfdff, 1 },
+		{ 0x200, 0x10000, 0xfdff, 512 }, { 0xfe00, 0x400, 0x1ff, 1 },
+		{ 0xfe00, 0x400, 0, 0x400 },
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		CUdeviceptr front = standin_alloc(rows[i].front), p = standin_alloc(rows[i].size);
+		CUdeviceptr at = p + rows[i].offset;
+		gdr_info_t info;
+		gdr_mh_t h;
+		void *map;
+
+		ck_assert_uint_eq(p, front + rows[i].front);
+		CU(cuda.cuMemFree_v2(front));
+		OK(gdr_pin_buffer(g, at, rows[i].part, 0, 0, &h));
+		OK(gdr_get_info(g, h, &info));
+		ck_assert_uint_eq(info.va, at & ~0xffffull);
+		ck_assert_uint_eq(info.mapped_size,
+				  ((at + rows[i].part + 0xffff) & ~0xffffull) - info.va);
+		OK(gdr_map(g, h, &map, info.mapped_size));
+		ck_assert(same_memory(h, (char *)map + (((at & ~7ull) - info.va)), at & ~7ull));
+		OK(gdr_unpin_buffer(g, h));
+		OK(barcopy_map_range(g, at, rows[i].part, 0, &map, &h));
+		OK(barcopy_unmap_range(g, h));
+		CU(cuda.cuMemFree_v2(p));
+	}
+}
+
+/* libcuda 580 refuses a part of a pool's memory that neither begins nor ends with an object. */
+static void of_a_pool(void)
+{
+	CUdeviceptr p;
+	gdr_mh_t h = { 77 };
+
+	CU(cuda.cuMemAllocAsync(&p, 16 << 20, NULL));
+	resources_note();
+	FAILS_WITH(ENOTSUP, "exports no dma-buf of this part of the memory: cuMemGetHandle",
+		   gdr_pin_buffer(g, p + CHUNK, PAGE, 0, 0, &h));
+	FAILS_WITH(EINVAL, "CUDA_ERROR_INVALID_VALUE",
+		   gdr_pin_buffer_v2(g, p + CHUNK, PAGE, GDR_PIN_FLAG_FORCE_PCIE, &h));
+	FAILS_WITH(EINVAL, "CUDA_ERROR_INVALID_VALUE",
+		   gdr_pin_buffer(g, p + (16 << 20) - PAGE, 64 << 20, 0, 0, &h)); /* beyond it */
+	ck_assert_uint_eq(h.h, 77);
+	ck_assert_ptr_null(resources_changed());
+	OK(gdr_pin_buffer(g, p, CHUNK, 0, 0, &h));
+}
+
 /* The dma-buf is smaller than the range. */
 static void short_buffer(void)
 {
@@ -257,6 +314,8 @@ static const struct unit_test tests[] = {
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
 	{ "an unknown link", unknown_link, CUDA_13_3 },
 	{ "an unmap that fails", unmap_fails, CUDA_13_3 },
+	{ "beside freed memory", beside_freed, CUDA_13_3 },
+	{ "a part of a pool", of_a_pool, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },
 	{ "a buffer that is too short", short_buffer, CUDA_13_3 },
 	{ "the first memory object alone is mapped", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
