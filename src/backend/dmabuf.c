@@ -63,8 +63,8 @@ static int map_checked(int fd, size_t length, void **map)
 
 /*
  * libcuda refuses a range that begins where nothing is allocated, unless a whole allocation lies in
- * it (own_pages() of rm_range.c). Then the dma-buf reaches beyond the range, to the allocation's
- * end.
+ * it, and one in a pool, unless it ends with its object (own_pages() and mend() of rm_range.c). Then
+ * the dma-buf reaches beyond the range, to the allocation's end.
  */
 static int export_range(const struct gdri_pin_request *request, bool pcie, int *fd)
 {
@@ -75,7 +75,7 @@ static int export_range(const struct gdri_pin_request *request, bool pcie, int *
 
 	if (rc != -EINVAL || request->addr < m->base || request->addr + request->size > behind)
 		return rc;
-	if (m->base > request->va && whole > request->mapped_size)
+	if (whole > request->mapped_size)
 		rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
 	if (rc == -EINVAL && !pcie) /* with the flag, the caller tries again without it */
 		rc = gdri_fail(ENOTSUP, "CUDA exports no dma-buf of this part of the memory: %s",

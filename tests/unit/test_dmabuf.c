@@ -130,7 +130,15 @@ static void beside_freed(void)
 		void *map;
 
 		ck_assert_uint_eq(p, front + rows[i].front);
+		OK(gdr_pin_buffer(g, at, rows[i].part, 0, 0, &h));
+		OK(gdr_unpin_buffer(g, h));
+		resources_note();
+		OK(gdr_pin_buffer(g, at, rows[i].part, 0, 0, &h));
+		OK(gdr_unpin_buffer(g, h));
+		ck_assert_ptr_null(resources_changed());
 		CU(cuda.cuMemFree_v2(front));
+		if (!i) /* a byte of the freed memory is none that could be pinned */
+			FAILS(EINVAL, gdr_pin_buffer(g, p - 1, 2, 0, 0, &h));
 		OK(gdr_pin_buffer(g, at, rows[i].part, 0, 0, &h));
 		OK(gdr_get_info(g, h, &info));
 		ck_assert_uint_eq(info.va, at & ~0xffffull);
@@ -148,20 +156,27 @@ static void beside_freed(void)
 /* libcuda 580 refuses a part of a pool's memory that neither begins nor ends with an object. */
 static void of_a_pool(void)
 {
-	CUdeviceptr p;
+	CUdeviceptr p, whole;
 	gdr_mh_t h = { 77 };
+	void *map;
 
-	CU(cuda.cuMemAllocAsync(&p, 16 << 20, NULL));
+	CU(cuda.cuMemAllocAsync(&whole, 32 << 20, NULL));
+	CU(cuda.cuMemAllocAsync(&p, 1 << 20, NULL));
+	OK(barcopy_map_range(g, whole + CHUNK, PAGE, 0, &map, &h)); /* it ends with its object */
+	ck_assert(same_memory(h, map, whole + CHUNK));
+	OK(barcopy_unmap_range(g, h));
+	h.h = 77;
 	resources_note();
 	FAILS_WITH(ENOTSUP, "exports no dma-buf of this part of the memory: cuMemGetHandle",
-		   gdr_pin_buffer(g, p + CHUNK, PAGE, 0, 0, &h));
+		   gdr_pin_buffer(g, p + PAGE, PAGE, 0, 0, &h));
+	FAILS(ENOTSUP, gdr_pin_buffer(g, p + (1 << 20) - PAGE, PAGE, 0, 0, &h));
 	FAILS_WITH(EINVAL, "CUDA_ERROR_INVALID_VALUE",
-		   gdr_pin_buffer_v2(g, p + CHUNK, PAGE, GDR_PIN_FLAG_FORCE_PCIE, &h));
+		   gdr_pin_buffer_v2(g, p + PAGE, PAGE, GDR_PIN_FLAG_FORCE_PCIE, &h));
 	FAILS_WITH(EINVAL, "CUDA_ERROR_INVALID_VALUE",
-		   gdr_pin_buffer(g, p + (16 << 20) - PAGE, 64 << 20, 0, 0, &h)); /* beyond it */
+		   gdr_pin_buffer(g, p + (1 << 20) - PAGE, 8 << 20, 0, 0, &h)); /* beyond it */
 	ck_assert_uint_eq(h.h, 77);
 	ck_assert_ptr_null(resources_changed());
-	OK(gdr_pin_buffer(g, p, CHUNK, 0, 0, &h));
+	OK(gdr_pin_buffer(g, p, PAGE, 0, 0, &h));
 }
 
 /* The dma-buf is smaller than the range. */
