@@ -75,17 +75,18 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 		return add(region, m);
 	while (at && at < high) {
 		struct gdri_memory next = *m;
+		bool found = at - m->base < m->size || describe(at, 1, &next);
 
-		if (at - m->base < m->size || describe(at, 1, &next)) {
+		if (has_page(hole, found ? next.base : at))
+			return gdri_fail(EINVAL, "0x%llx is no memory of the GPU",
+					 (unsigned long long)hole);
+		if (found) {
 			int rc = add(region, &next);
 
 			if (rc)
 				return rc;
 			at = hole = next.base + next.size;
 		} else {
-			if (has_page(hole, at))
-				return gdri_fail(EINVAL, "0x%llx is no memory of the GPU",
-						 (unsigned long long)hole);
 			at = (at | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}
