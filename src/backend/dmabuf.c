@@ -75,8 +75,7 @@ static int export_range(const struct gdri_pin_request *request, bool pcie, int *
 
 	if (rc != -EINVAL || request->addr < m->base || request->addr + request->size > behind)
 		return rc;
-	if (whole > request->mapped_size)
-		rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
+	rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
 	if (rc == -EINVAL && !pcie) /* with the flag, the caller tries again without it */
 		rc = gdri_fail(ENOTSUP, "CUDA exports no dma-buf of this part of the memory: %s",
 			       gdri_error_text());
