@@ -57,4 +57,5 @@ void node_config_read(struct node_config *c)
 	c->type = (uint32_t)atoi(sim_text("GDRSIM_NODE_TYPE", "1"));
 	c->first_handle = strtoull(sim_text("GDRSIM_NODE_HANDLE", "1"), NULL, 0);
 	c->skew = strtoll(sim_text("GDRSIM_NODE_SKEW", "0"), NULL, 0);
+	c->skew_size = strtoll(sim_text("GDRSIM_NODE_SKEW_SIZE", "0"), NULL, 0);
 }

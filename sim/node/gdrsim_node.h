@@ -17,7 +17,8 @@
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)
  *   GDRSIM_NODE_DEVICE=1        a mapping as device memory can be asked for too, as on arm64
  *   GDRSIM_NODE_HANDLE=n        the first handle, also above 2^32 (1)
- *   GDRSIM_NODE_SKEW=n          bytes by which GET_INFO misstates the address
+ *   GDRSIM_NODE_SKEW=n, GDRSIM_NODE_SKEW_SIZE=n  bytes by which GET_INFO misstates the address, and
+ *                               the size
  *   GDRSIM_SYS=dir              stands for /sys in the program's open()
  *   GDRSIM_KERNEL=release       the release that uname() reports
  *

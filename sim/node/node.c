@@ -373,7 +373,7 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 		struct gdrdrv_get_info info = {
 			.handle = r->handle,
 			.va = r->va + (uint64_t)node->config.skew,
-			.mapped_size = r->size,
+			.mapped_size = r->size + (uint64_t)node->config.skew_size,
 			.page_size = 1 << 16,
 			.tsc_khz = TSC_KHZ,
 			.tm_cycles = 1000,

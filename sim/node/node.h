@@ -22,7 +22,7 @@ struct node_config {
 	bool persistent, poll, pcie, device;
 	uint32_t type;
 	uint64_t first_handle;
-	int64_t skew;
+	int64_t skew, skew_size;
 };
 
 int node_presence(void); /* 0, or the errno of an open */

@@ -315,6 +315,11 @@ static void imported(void)
 
 	CU(cuda.cuMemGetHandleForAddressRange(&fd, v.ptr, v.chunk,
 					      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	wrap_reset();
+	wrap_fail("fcntl", 2, EMFILE); /* the first one asks whether it is open */
+	FAILS_WITH(EMFILE, "dmabuf: dup of the dma-buf: Too many open files",
+		   barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
+	wrap_reset();
 	OK(barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
 	OK(barcopy_mem_free(g, &mem));
 	close(fd);

@@ -414,10 +414,14 @@ static void test_pin_errors(void)
 /* A driver that says it pinned something else than it was asked for. */
 static void test_pin_elsewhere(void)
 {
-	static const char *const skews[] = { "65536", "-65536", "512", "-512", "-4194304" };
+	static const struct {
+		const char *address, *size;
+	} skews[] = { { "65536", "0" },	    { "-65536", "0" },	  { "512", "0" },  { "-512", "0" },
+		      { "-4194304", "0" }, { "0", "-65536" }, { "0", "512" } };
 	gdr_mh_t h;
 
-	node_env("GDRSIM_NODE_SKEW", skews[unit_row]);
+	node_env("GDRSIM_NODE_SKEW", skews[unit_row].address);
+	node_env("GDRSIM_NODE_SKEW_SIZE", skews[unit_row].size);
 	node_open_alone("2.6", "1");
 	FAILS_WITH(EIO, "instead of", gdr_pin_buffer(g, base + 65536, MIB - 66560, 0, 0, &h));
 	ck_assert_uint_eq(node.pins(), 0);
@@ -546,7 +550,7 @@ static const struct unit_test tests[] = {
 	{ "fork", test_fork, .rows = 2 },
 	{ "contexts and the heap", test_contexts_and_the_heap },
 	{ "pin errors", test_pin_errors, .rows = 14 },
-	{ "pin elsewhere", test_pin_elsewhere, .rows = 5 },
+	{ "pin elsewhere", test_pin_elsewhere, .rows = 7 },
 	{ "map errors", test_map_errors, .rows = 13 },
 	{ "unpin errors", test_unpin_errors },
 	{ "interrupted", test_interrupted },

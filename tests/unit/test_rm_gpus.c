@@ -170,6 +170,14 @@ static void no_device(void)
 	ck_assert_uint_gt(wrap_calls("open"), 0);
 }
 
+/* By its name too, rm opens only where it could serve. */
+static void no_cuda(void)
+{
+	wrap_reset();
+	wrap_deny_library("libcuda");
+	FAILS_WITH(ENODEV, "rm: no CUDA driver: ", ERRNO_OF(gdr_open()));
+}
+
 /* ---- what gdr_open() asks ------------------------------------------------ */
 
 #define GET_INFO    "RM_CONTROL.20800101"
@@ -349,6 +357,7 @@ static const struct unit_test tests[] = {
 	{ "/dev/nvidiactl is missing", control_node, "GDRCOPY_BACKEND=rm",
 	  "rm: no /dev/nvidiactl: the NVIDIA driver's node is not there", .bare = true },
 	{ "/dev/nvidiactl is no device", no_device, "", .bare = true },
+	{ "no libcuda", no_cuda, "GDRCOPY_BACKEND=rm", .bare = true },
 	{ "gdr_open() asks RM", question, TWO, .bare = true },
 	{ "gdr_open() stops at the first GPU", first_yes, TWO, .bare = true },
 	{ "gdr_open(), driver 515", first_yes, "GDRSIM_RM_DRIVER=515.43.04", .bare = true },
