@@ -483,10 +483,21 @@ void leftover_check(void)
 	all_is_back();
 }
 
-/* ---- engine: copies by the engine during ends of other handles on the same region ------------ */
+/*
+ * ---- engine: copies by the engine during ends of other handles on the same region, and while that
+ * learns of an allocation beside the one that it was opened for
+ */
+
+static CUdeviceptr pieces[2]; /* of one GPU page */
 
 void engine_begin(void)
 {
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t words[2] = { i, ~i };
+
+		pieces[i] = standin_alloc(4096);
+		CU_MUST(cuda.cuMemcpyHtoD_v2(pieces[i], words, sizeof(words)));
+	}
 	remember();
 	a = new_cache(g, true, UINT64_MAX);
 	b = new_cache(g, true, UINT64_MAX);
@@ -499,11 +510,12 @@ void engine(int thread)
 	in_context();
 	for (uint32_t n = 1 + ex_random(2); n; n--) {
 		barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1024 };
-		uint32_t i = ex_random(2), size = ex_random(2) ? 8192 : 64;
+		uint32_t i = ex_random(2), small = ex_random(2);
+		uint32_t size = !ex_random(2) ? 64 : small ? 4096 : 8192;
 		gdr_mh_t h;
 		void *p;
 
-		MUST(barcopy_map_range(g, shared[i], size, 0, &p, &h));
+		MUST(barcopy_map_range(g, small ? pieces[i] : shared[i], size, 0, &p, &h));
 		for (uint32_t k = 1 + ex_random(2); k; k--) {
 			MUST(barcopy_set_copy_options(h, ex_random(4) ? &o : NULL));
 			memset(page[thread], 0xff, sizeof(page[thread]));

@@ -663,6 +663,22 @@ static void no_memory_for_an_engine(void)
 	both_ways(5, 5000);
 }
 
+/* Options that replace others, or fail, leave nothing; the stand-in keeps 64 bytes of a stream. */
+static void heap(void)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < 110; i++) {
+		if (i == 10)
+			used = resources_heap();
+		OK(set(4096, 0));
+		cuda_hooks.set_fail("cuStreamCreate:*=2");
+		FAILS(ENOMEM, set(4096, 0));
+		cuda_hooks.set_fail(NULL);
+	}
+	ck_assert_uint_lt(resources_heap(), used + 100 * 64 + 1000);
+}
+
 static const struct unit_test tests[] = {
 	{ "device memory only", device_memory_only, "" },
 	{ "copy engine by size", engine_by_size, "" },
@@ -691,6 +707,7 @@ static const struct unit_test tests[] = {
 	{ "one chunk is another's", one_chunk_replaced, "" },
 	{ "another's before the options", replaced_before_the_options, "" },
 	{ "no memory for an engine", no_memory_for_an_engine, "" },
+	{ "options and the heap", heap, "" },
 };
 
 UNIT_MAIN("copy engine", tests, unit_before = start_mapped, unit_after = end)

@@ -307,9 +307,10 @@ static void tried_with_flags(void)
 	cuda_hooks.set_fail(NULL);
 }
 
-/* Another process's memory has no trial. */
+/* Another process's memory has no trial, and no address that the copy engine could use. */
 static void imported(void)
 {
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
 	barcopy_mem_t mem;
 	int fd;
 
@@ -321,6 +322,7 @@ static void imported(void)
 		   barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
 	wrap_reset();
 	OK(barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
+	FAILS_WITH(ENOTSUP, "no device address", barcopy_set_copy_options(mem.handle, &o));
 	OK(barcopy_mem_free(g, &mem));
 	close(fd);
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), 0);

@@ -36,10 +36,17 @@ static void holes(void)
 	struct gdri_region r;
 	uint64_t addr[7];
 	size_t found = 0;
+	char text[100];
 
 	side_by_side(size, addr, 7);
 	for (int i = 1; i < 7; i += 2)
 		CU(cuda.cuMemFree_v2(addr[i]));
+	/* A hole at the end is an error, which names the last allocation. */
+	r = region_of(addr[0], addr[3] + 512);
+	snprintf(text, sizeof(text), "0x200 bytes beyond its allocation of 0x2000 bytes at 0x%llx",
+		 (unsigned long long)addr[2]);
+	FAILS_WITH(-EINVAL, text, gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	gdri_region_free_parts(&r);
 	r = region_of(addr[0], addr[6] + size[6]);
 	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 4);
@@ -48,6 +55,7 @@ static void holes(void)
 		ck_assert_uint_eq(r.parts[found].end, addr[i] + size[i]);
 	}
 	ck_assert(gdri_region_is_intact(&r, r.low, r.high));
+	ck_assert(gdri_region_is_intact(&r, addr[2] + 8, addr[2] + 16));
 	/* Verifying over a hole learns first, and works over each hole that is noted. */
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], addr[2] + 8 - addr[0]),
 			 GDRI_UNKNOWN);
@@ -59,6 +67,9 @@ static void holes(void)
 	/* With its neighbour the hole has a page, behind which the next allocation begins. */
 	ck_assert_uint_eq(addr[6] & GPU_PAGE_OFFSET, 0);
 	CU(cuda.cuMemFree_v2(addr[4]));
+	ck_assert(!gdri_region_is_intact(&r, addr[4], addr[4] + 1));
+	ck_assert(gdri_region_is_intact(&r, r.low, addr[4]));
+	ck_assert(gdri_region_is_intact(&r, addr[6], r.high));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[4] - addr[2]), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[6] + 8 - addr[2]), GDRI_STALE);
 	gdri_region_free_parts(&r);
@@ -105,6 +116,20 @@ static void late(void)
 	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
 	CU(cuda.cuMemFree_v2(addr[0]));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
+	/* The noted one may begin in the middle of the page, or in the page before. */
+	addr[0] = standin_alloc(4096);
+	r = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&r, addr[1], addr[1] + 1, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(addr[1], r.pin.va + 4096);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_VALID);
+	gdri_region_free_parts(&r);
+	addr[0] = standin_alloc(GPU_PAGE_SIZE + 4096);
+	addr[1] = standin_alloc(4096);
+	ck_assert_uint_eq(addr[1], addr[0] + GPU_PAGE_SIZE + 4096);
+	r = region_of(addr[0], addr[1] + 4096);
+	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_VALID);
 	gdri_region_free_parts(&r);
 }
 
