@@ -69,6 +69,8 @@ void __tsan_atomic_thread_fence(int order)
 {
 	ex_at_point(false, PC);
 	ex_race_fence(order);
+	if (order == __ATOMIC_SEQ_CST)
+		ex_unlocks_are_seen();
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 

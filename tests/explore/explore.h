@@ -26,7 +26,7 @@
  * 2000459999, ran on 81a4f124, each a process of its own: none failed.
  *
  * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c
- * has a barrier that a plain access lacks), accesses of CUDA's, of the kernel's, of vector and assembly
+ * has a barrier that a plain access lacks, hooks.c a fence behind an unlock), accesses of CUDA's, of the kernel's, of vector and assembly
  * code, and to a thread's own stack; a real kernel, a real GPU.
  */
 #ifndef TEST_EXPLORE_H
@@ -74,6 +74,7 @@ int ex_me(void); /* the number of the calling thread, or -1 */
 /* Lines of a report, which may end in ex_fail(); not with EXPLORE_QUIET=1. */
 void ex_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ex_print_frames(void **frames, int n);
+void ex_unlocks_are_seen(void); /* by a fence of the calling thread */
 void ex_hook_fork(void); /* before the library registers its handlers of fork() */
 
 /* ---- race.c ---------------------------------------------------------------------------------- */
@@ -89,6 +90,7 @@ void ex_race_fence(int order);
 /* A lock, or what is like one, is taken; is given up. */
 void ex_race_acquire(const void *p);
 void ex_race_release(const void *p);
+bool ex_race_has_seen(const void *p); /* does all before its releases come before this point? */
 /* Memory that is new: nobody has accessed it. Memory that is freed: nobody may. */
 void ex_race_new(const void *p, size_t size);
 void ex_race_free(void *p, void *pc);

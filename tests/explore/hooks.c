@@ -43,12 +43,35 @@ static void *next_of(const char *name)
 
 static bool by_library(const void *pc);
 
+/*
+ * Each thread's last unlock, until its next fence. In C11 the loads behind an unlock may come before
+ * it. So a thread that has not seen the unlock finds the lock taken, if it only tries it: else
+ * "whoever holds the lock looks again after the unlock" would seem to need no fence.
+ */
+static const void *unseen[EX_THREADS];
+
 /* The library's locks order its accesses; those of others do not. */
 static int taken(int rc, const void *lock, const void *pc)
 {
+	for (int t = 0; !rc && t < EX_THREADS; t++)
+		unseen[t] = unseen[t] == lock ? NULL : unseen[t];
 	if (!rc && by_library(pc))
 		ex_race_acquire(lock);
 	return rc;
+}
+
+void ex_unlocks_are_seen(void)
+{
+	if (ex_inside())
+		unseen[ex_me()] = NULL;
+}
+
+static bool seems_taken(const pthread_mutex_t *m)
+{
+	for (int t = 0; t < EX_THREADS; t++)
+		if (unseen[t] == m && t != ex_me() && !ex_race_has_seen(m))
+			return true;
+	return false;
 }
 
 static void to_be_given(const void *lock, const void *pc)
@@ -79,6 +102,8 @@ int pthread_mutex_lock(pthread_mutex_t *m)
 int pthread_mutex_trylock(pthread_mutex_t *m)
 {
 	ex_at_point(false, PC);
+	if (by_library(PC) && seems_taken(m))
+		return EBUSY;
 	return taken(NEXT(pthread_mutex_trylock)(m), m, PC);
 }
 
@@ -89,6 +114,7 @@ int pthread_mutex_unlock(pthread_mutex_t *m)
 	to_be_given(m, PC);
 	rc = NEXT(pthread_mutex_unlock)(m);
 	if (ex_inside()) {
+		unseen[ex_me()] = by_library(PC) ? m : NULL;
 		ex_wake(m, false);
 		ex_at_point(false, PC);
 	}

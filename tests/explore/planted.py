@@ -182,6 +182,11 @@ FAULTS = {
         "src/core/ctx.c", "		if (gdri_slot_is(&ctx->slot, (uintptr_t)g))\n			return 0;", "		return 0;")]),
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
+    "doomed-looked-at-before-the-unlock": ("doom", [(
+        ENTRY, "atomic_thread_fence(memory_order_seq_cst);\n	while", "while")]),
+    "released-looked-at-before-the-unlock": ("doom", [(ENTRY, """		pthread_mutex_unlock(&cache->ending);
+		atomic_thread_fence(memory_order_seq_cst);
+""", "		pthread_mutex_unlock(&cache->ending);\n")]),
     "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),
     "unpin-under-the-lock": ("hook", [(ENTRY, """		atomic_fetch_add(&cache->leaving, gdri_entry_bytes(e));
 		push(&cache->released, e);

@@ -303,6 +303,16 @@ void ex_race_acquire(const void *p)
 		join(&now[ex_me()], c);
 }
 
+bool ex_race_has_seen(const void *p)
+{
+	const struct clock *c = sync_of(p, false);
+
+	for (int t = 0; c && t < EX_THREADS; t++)
+		if (c->of[t] > now[ex_me()].of[t])
+			return false;
+	return true;
+}
+
 void ex_race_release(const void *p)
 {
 	if (!ex_inside())
