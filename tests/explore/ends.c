@@ -278,6 +278,37 @@ void ranged_check(void)
 	end_caches();
 }
 
+/* ---- covered: a full BAR1; ranges in a longer one, which another thread ends, need its pages ----- */
+
+static gdr_mh_t long_one;
+
+void covered_begin(void)
+{
+	void *p;
+
+	remember();
+	MUST(barcopy_map_range(g, three, (size_t)3 * CHUNK, 0, &p, &long_one));
+}
+
+void covered(int thread)
+{
+	gdr_mh_t h;
+	void *p;
+	int rc;
+
+	in_context();
+	for (uint32_t i = 0; i < 2; i++) {
+		if (!thread && i)
+			MUST(barcopy_unmap_range(g, long_one));
+		rc = barcopy_map_range(g, three + ex_random(3) * CHUNK, 8, 0, &p, &h);
+		if (!rc)
+			MUST(barcopy_unmap_range(g, h));
+		else if (rc != ENOMEM)
+			ex_fail("a range: errno %d (%s)", rc, barcopy_last_error());
+		ex_progress();
+	}
+}
+
 /* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------- */
 
 void mid_pin_begin(void)

@@ -187,6 +187,15 @@ FAULTS = {
     "released-looked-at-before-the-unlock": ("doom", [(ENTRY, """		pthread_mutex_unlock(&cache->ending);
 		atomic_thread_fence(memory_order_seq_cst);
 """, "		pthread_mutex_unlock(&cache->ending);\n")]),
+    "covers-looked-at-without-lock": ("covered", [("src/cache/miss.c", """	gdri_cache_lock(cache);
+	/* All regions:""", "	/* All regions:"), ("src/cache/miss.c", """			break;
+	}
+	gdri_cache_unlock(cache);
+	return e;""", """			break;
+	}
+	gdri_cache_lock(cache);
+	gdri_cache_unlock(cache);
+	return e;""")]),
     "ranges-are-left": ("ranged", [(ENTRY, "	gdri_slots_each(&gdri_ranges, work_off, NULL);\n", "")]),
     "unpin-under-the-lock": ("hook", [(ENTRY, """		atomic_fetch_add(&cache->leaving, gdri_entry_bytes(e));
 		push(&cache->released, e);

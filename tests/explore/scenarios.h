@@ -86,6 +86,7 @@ void limit_begin(void), limit(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
 void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
 void ranged(int thread), ranged_check(void);
+void covered_begin(void), covered(int thread);
 void mid_pin_begin(void), mid_pin(int thread);
 void next_begin(void), next(int thread), next_check(void);
 void others_begin(void), others(int thread), others_check(void);
