@@ -427,6 +427,24 @@ static void tries_when_over(void)
 	}
 }
 
+/* An eviction that has brought it back within the limit ends that: the next miss tries all regions. */
+static void tries_when_within(void)
+{
+	enum { USED = 34 };
+	barcopy_cache_t cache = BY_NOTICE(.max_regions = USED);
+	CUdeviceptr d = standin_alloc(2 * CHUNK);
+	barcopy_region_t r[2];
+
+	for (unsigned int i = 0; i < 2 * USED; i++) /* all, and but the first again */
+		if (i != USED)
+			touch(cache, d + i % USED * PAGE);
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_get(cache, d + (USED + i) * PAGE, 8, &r[i]));
+	ck_assert_uint_eq(cache_stats(cache).regions, USED);
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_put(cache, &r[i]));
+}
+
 /* A range shares a pin of 2 MiB, and one of twice its own pages; of a longer one it has its own. */
 static void shared_ranges(void)
 {
@@ -438,12 +456,12 @@ static void shared_ranges(void)
 		{ 3 * CHUNK / PAGE, CHUNK / PAGE * 3 / 2, true },
 		{ 3 * CHUNK / PAGE, CHUNK / PAGE * 3 / 2 - 1, false },
 	};
+	CUdeviceptr d = standin_alloc(8 * CHUNK);
+	gdr_mh_t h[3];
+	void *cpu;
 
 	for (size_t i = 0; i < COUNT(rows); i++) {
-		CUdeviceptr d = standin_alloc(8 * CHUNK);
-		gdr_mh_t h[2];
 		uint64_t pins;
-		void *cpu;
 
 		OK(barcopy_map_range(g, d, rows[i].first * PAGE, 0, &cpu, &h[0]));
 		pins = pinned();
@@ -454,6 +472,11 @@ static void shared_ranges(void)
 		OK(barcopy_unmap_range(g, h[1]));
 		ck_assert_uint_eq(pinned(), 0);
 	}
+	/* A newer range has all pages of the third but the last, which the first one has. */
+	for (unsigned int i = 0; i < COUNT(h); i++)
+		OK(barcopy_map_range(g, d + (i ? 2 * i - 2 : 1) * PAGE, (i == 2 ? 3 : 4) * PAGE, 0,
+				     &cpu, &h[i]));
+	ck_assert_uint_eq(pinned(), 2);
 }
 
 /* An allocation evicts from the caches of its own context only. */
@@ -531,7 +554,7 @@ static void joined(void)
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
-	barcopy_region_t r[COUNT(steps)];
+	barcopy_region_t r[COUNT(steps)], again;
 	uint64_t pages = 0;
 
 	for (size_t i = 0; i < COUNT(steps); i++) {
@@ -542,6 +565,10 @@ static void joined(void)
 		pages = cache_stats(cache).bytes_pinned / PAGE;
 		cache_table_check();
 	}
+	/* Of the range's pages the table has this region at the last one alone. */
+	OK(barcopy_cache_get(cache, d + 92 * PAGE + 8, PAGE, &again));
+	ck_assert(again.handle.h == r[13].handle.h);
+	OK(barcopy_cache_put(cache, &again));
 	for (size_t i = 0; i < COUNT(steps); i++)
 		OK(barcopy_cache_put(cache, &r[i]));
 }
@@ -626,6 +653,8 @@ static void not_described(void)
 	OK(barcopy_cache_put(cache, &r));
 	ck_assert_uint_eq(cache_stats(cache).regions, 0);
 	ck_assert(!touch(cache, d) && touch(cache, d));
+	/* It is of no known GPU, which has no limit; this one has. */
+	ck_assert_uint_lt(cache_stats(cache).max_bytes, UINT64_MAX);
 }
 
 /* A hole of more bytes than a GPU page has, but no page without memory: the second get is a hit. */
@@ -823,6 +852,15 @@ static void many_parts_are_swept(void)
 	vmm_replace(next, 0); /* of the next region the first part is verified */
 	get_and_put(cache, vmm_new(0, 1));
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+	/* A trim verifies all parts, also where a sweep has begun with a region. */
+	d = vmm_new(0, 20);
+	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
+	OK(barcopy_cache_put(cache, &r));
+	get_and_put(cache, vmm_new(0, 1));
+	vmm_replace(d, 0);
+	OK(barcopy_cache_trim(cache, UINT64_MAX));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	/* Where the region has ended, it goes on at the first part of the next one. */
 	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
 	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
@@ -974,6 +1012,7 @@ static const struct unit_test tests[] = {
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "tries while over the limit", tries_when_over, "GDRSIM_DEVICES=2" },
+	{ "tries within the limit", tries_when_within, DMABUF },
 	{ "shared ranges", shared_ranges, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
