@@ -205,7 +205,7 @@ static bool doom_range(struct gdri_cache *cache, uint64_t addr, uint64_t end)
 {
 	/* A region may have its first or last page in the table under its neighbour's name. */
 	uint64_t at = addr > GPU_PAGE_SIZE ? addr - GPU_PAGE_SIZE : 0, stop;
-	uint64_t to = end < UINT64_MAX - GPU_PAGE_SIZE ? end + GPU_PAGE_SIZE : UINT64_MAX;
+	uint64_t to = end < GDRI_PAGES_LIMIT ? end + GPU_PAGE_SIZE : end;
 	struct gdri_entry *e, *former = NULL;
 	bool any = false;
 
