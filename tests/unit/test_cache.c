@@ -551,6 +551,9 @@ static void joined(void)
 		{ 120, 4, 4 },
 		{ 126, 2, 2 },
 		{ 125, 3, 4 }, /* 2 below would be a part of the first */
+		{ 50, 3, 3 },
+		{ 52, 3, 3 }, /* shares a page with it */
+		{ 48, 3, 3 }, /* and at the other end, which leaves it the page in its middle */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK);
@@ -949,16 +952,24 @@ static void invalidate_neighbour(void)
 	OK(barcopy_cache_invalidate(at_work, next_to_it, PAGE));
 }
 
-/* An invalidation of the page before or behind what is being pinned, or is pinned, leaves that alone. */
+/*
+ * An invalidation of the page before or behind what is being pinned, or is pinned, leaves that alone. One of
+ * what is being pinned ends it with its user.
+ */
 static void pinned_next_to_its_neighbour(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
 
 	at_work = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
-	next_to_it = unit_row ? d + CHUNK : d - PAGE;
+	next_to_it = unit_row == 2 ? d + CHUNK - PAGE : unit_row ? d + CHUNK : d - PAGE;
 	wrap_reset();
 	wrap_before("mmap", invalidate_neighbour);
 	get_and_put(at_work, d);
+	if (unit_row == 2) {
+		ck_assert_uint_eq(cache_stats(at_work).regions, 0);
+		ck_assert_uint_eq(cache_stats(at_work).invalidations, 1);
+		return;
+	}
 	invalidate_neighbour();
 	ck_assert(touch(at_work, d));
 	ck_assert_uint_eq(cache_stats(at_work).invalidations, 0);
@@ -1034,7 +1045,7 @@ static const struct unit_test tests[] = {
 	{ "what is swept is counted", swept_are_counted, DMABUF },
 	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
 	{ "invalidated inside a call", invalidated_inside_a_call },
-	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 2 },
+	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 };
 
