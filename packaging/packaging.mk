@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Packages: deb, rpm, dist, check-packages, and committed files that are made from the code.
 
-# The project's address, which make dist fills into README, SECURITY and packages. While it
-# is empty no file has an address, and RELEASE=1 fails.
+# The project's address, which make dist fills into the files that packaging/publish.sh names. While
+# it is empty no file has an address, and RELEASE=1 fails.
 PROJECT_URL ?=
 RELEASE ?=
 PACK_ENV = VERSION='$(VERSION)' O='$(O)' PROJECT_URL='$(PROJECT_URL)' RELEASE='$(RELEASE)'

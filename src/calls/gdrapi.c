@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The entry points for contexts, pins and maps. copies.c and words.c have those for copies. */
+/* The entry points for contexts, pins and maps. copies.c, single.c, vectors.c: those for copies. */
 #include <string.h>
 
 #include "base/inside.h"
