@@ -198,12 +198,19 @@ static int uses_and_exits(void *own)
 
 static void child_without_use(void)
 {
+	gdri_stats_note_stderr(); /* as if the child had loaded the library */
 	ck_assert_int_eq(unit_in_child(uses_and_exits, NULL), 0);
 }
 
 static void child_with_memory(void)
 {
-	gdri_stats_note_stderr(); /* as if the child had loaded the library */
+	gdri_stats_note_stderr();
+	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
+}
+
+/* Number 2 is another file by now, of the same file system. */
+static void child_elsewhere(void)
+{
 	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
 }
 
@@ -223,6 +230,7 @@ static void summary(void)
 			strstr(text, "  copies to the GPU: 2, bytes 65539\n") &&
 			strstr(text, "  copies from the GPU: 0, bytes 0\n"),
 		"%s", text);
+	ck_assert_str_eq(unit_stderr_of(child_elsewhere), "");
 	OK(gdr_close(g));
 }
 

@@ -135,8 +135,8 @@ static void test_events_other_backends(void)
  */
 static void test_events_cached(void)
 {
-	uint64_t at[3], seen = 0;
-	barcopy_region_t region, other;
+	uint64_t at[4], seen = 0;
+	barcopy_region_t region, other, idle;
 	barcopy_cache_t cache;
 	gdr_mh_t told, own;
 	int fd;
@@ -144,7 +144,7 @@ static void test_events_cached(void)
 	node_open("2.6", "0");
 	OK(barcopy_get_event_fd(g, &fd));
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		at[i] = standin_alloc(2 * MIB);
 	OK(gdr_pin_buffer(g, at[0], 2 * MIB, 0, 0, &own));
 	OK(barcopy_cache_get(cache, at[0] + 100, 8, &region));
@@ -158,15 +158,18 @@ static void test_events_cached(void)
 	ck_assert(!is_ready(fd));
 	ck_assert_uint_eq(node.pins(), 0);
 
-	OK(gdr_pin_buffer(g, at[1], 2 * MIB, 0, 0, &own));
-	OK(barcopy_cache_get(cache, at[1], 8, &region));
-	OK(barcopy_cache_get(cache, at[1], 8, &other));
+	OK(gdr_pin_buffer(g, at[2], 2 * MIB, 0, 0, &own));
+	OK(barcopy_cache_get(cache, at[2], 8, &region));
+	OK(barcopy_cache_get(cache, at[2], 8, &other));
 	FAILS(EINVAL, gdr_unpin_buffer(g, region.handle));
 	FAILS_WITH(EINVAL, "barcopy_cache_put",
 		   gdr_unmap(g, region.handle, region.cpu_ptr, 2 * MIB));
 	OK(gdr_copy_from_mapping(region.handle, &seen, region.cpu_ptr, 8));
-	OK(barcopy_cache_get(cache, at[2], 8, &(barcopy_region_t){ .size = 0 }));
-	CU(cuda.cuMemFree_v2(at[1]));
+	for (int i = 1; i < 4; i += 2) {
+		OK(barcopy_cache_get(cache, at[i], 8, &idle));
+		OK(barcopy_cache_put(cache, &idle));
+	}
+	CU(cuda.cuMemFree_v2(at[2]));
 	OK(barcopy_next_revoked(g, &told));
 	ck_assert(told.h == own.h || told.h == region.handle.h);
 	OK(barcopy_next_revoked(g, &told));
@@ -177,7 +180,7 @@ static void test_events_cached(void)
 	ck_assert(is_ready(fd));
 	OK(barcopy_cache_put(cache, &other));
 	ck_assert(!is_ready(fd));
-	ck_assert_uint_eq(node.pins(), 1); /* of at[2], which was not freed */
+	ck_assert_uint_eq(node.pins(), 2); /* below and above what was freed */
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 }
 

@@ -5,6 +5,7 @@
  * another process is in tests/gpu/test_alloc.c, each call of CUDA that fails in tests/attack.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -184,6 +185,8 @@ static void small_bar(void)
 	OK(barcopy_mem_free(g, &mem));
 	OK(barcopy_cache_get(cache, d, 6 << 20, &idle));
 	OK(barcopy_cache_put(cache, &idle));
+	/* From another process it comes without FD_CLOEXEC. */
+	OK(fcntl(fd, F_SETFD, 0));
 	OK(barcopy_mem_import(g, 0, fd, 4 << 20, 0, &mem));
 	close(fd);
 	OK(barcopy_mem_free(g, &mem));
