@@ -311,6 +311,8 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 		const struct gdri_part *part = gdri_region_part(region, addr);
 		struct gdri_memory m;
 
+		if (has_page(hole, addr))
+			return GDRI_UNKNOWN;
 		if (part) {
 			if (!gdri_cuda_has_buffer_id(addr, part->id))
 				return GDRI_STALE;
@@ -322,8 +324,6 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 				return GDRI_UNKNOWN;
 			addr = hole = m.base + m.size;
 		} else {
-			if (has_page(hole, addr))
-				return GDRI_UNKNOWN;
 			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
 		}
 	}

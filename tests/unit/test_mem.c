@@ -37,6 +37,7 @@ static void properties(void)
 static void errors(void)
 {
 	barcopy_mem_t mem = { .size = 123 };
+	unsigned long tried;
 
 	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 0, 0, &mem));
 	FAILS(EINVAL, barcopy_mem_alloc(g, 0, 1, 2, &mem));
@@ -54,6 +55,12 @@ static void errors(void)
 		FAILS(EIO, barcopy_mem_alloc(g, 0, 1, (uint32_t)flags, &mem));
 		cuda_hooks.set_fail(NULL);
 	}
+	/* Shareable memory that CUDA refuses is not asked for again. */
+	tried = cuda_hooks.calls("cuMemCreate");
+	cuda_hooks.set_fail("cuMemCreate:*=801");
+	FAILS(ENOTSUP, barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
+	cuda_hooks.set_fail(NULL);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemCreate"), tried + 1);
 	ck_assert_uint_eq(mem.size, 123);
 	FAILS(EINVAL, barcopy_mem_free(g, NULL));
 	FAILS(EINVAL, barcopy_mem_free(g, &mem));

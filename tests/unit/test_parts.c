@@ -77,6 +77,13 @@ static void holes(void)
 		   gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[6] + 8 - addr[2]), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
+	/* A region from the middle of that page on is not valid from the page's begin on. */
+	r = region_of(addr[5], addr[6] + size[6]);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, addr[6] + 8 - r.low), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.pin.va, addr[6] + 8 - r.pin.va),
+			 GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
 }
 
 /* Noted later: an allocation that lies in one page with a noted one, up to its last byte. */
@@ -125,11 +132,13 @@ static void late(void)
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_VALID);
 	gdri_region_free_parts(&r);
 	addr[0] = standin_alloc(GPU_PAGE_SIZE + 4096);
-	addr[1] = standin_alloc(4096);
+	addr[1] = standin_alloc(4000);
 	ck_assert_uint_eq(addr[1], addr[0] + GPU_PAGE_SIZE + 4096);
 	r = region_of(addr[0], addr[1] + 4096);
 	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_VALID);
+	ck_assert(gdri_region_in_one_part(&r, addr[1], 4000));
+	ck_assert_ptr_null(gdri_region_part(&r, addr[1] + 4000));
 	gdri_region_free_parts(&r);
 }
 

@@ -190,6 +190,9 @@ static void primary_context_once(void)
 	standin_load();
 	CU(cuda.cuInit(0));
 	CU(cuda.cuCtxCreate_v2(&ctx, 0, 0));
+	setenv("GDRCOPY_BACKEND", "gdrdrv", 1);
+	FAILS(ENODEV, ERRNO_OF(gdr_open())); /* which holds nothing */
+	unsetenv("GDRCOPY_BACKEND");
 	g = open_any();
 	other = open_any();
 	standin_vmm_alloc(&v, 0, 2, 2 * MIB, true);
