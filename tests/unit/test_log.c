@@ -105,6 +105,19 @@ static void error_is_logged(void)
 	ck_assert_str_eq(unit_stderr_of(fail_why), "GDRCOPY DBG: errno 5: why\n");
 }
 
+static void opens(void)
+{
+	ck_assert_int_eq(gdr_close(barcopy_open(BARCOPY_OPEN_ANY)), 0);
+}
+
+/* The open says which value of the environment it does not use. */
+static void problem_is_logged(void)
+{
+	const char *text = unit_stderr_of(opens);
+
+	ck_assert_msg(strstr(text, "GDRCOPY WARN: GDRCOPY_COPY_IMPL") != NULL, "%s", text);
+}
+
 static void *other_thread(void *arg)
 {
 	(void)arg;
@@ -335,6 +348,8 @@ static const struct unit_test tests[] = {
 	{ "the error's text", error_text, "" },
 	{ "an error is logged at debug level", error_is_logged,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
+	{ "a problem of the environment", problem_is_logged,
+	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=3 GDRCOPY_COPY_IMPL=none" },
 	{ "the text is the thread's own", error_per_thread, NULL },
 	{ "no memory for a text", no_memory_for_a_text, "" },
 	{ "a failure in a destructor", fails_in_a_destructor, "" },
