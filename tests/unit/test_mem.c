@@ -329,6 +329,10 @@ static void heap(void)
 			used = resources_heap();
 		OK(barcopy_mem_alloc(g, 0, 4096, BARCOPY_MEM_SHAREABLE, &mem));
 		OK(barcopy_mem_free(g, &mem));
+		wrap_reset();
+		wrap_fail("mmap", 1, EACCES);
+		ck_assert(barcopy_mem_alloc(g, 0, 4096, BARCOPY_MEM_SHAREABLE, &mem));
+		wrap_reset();
 	}
 	ck_assert_uint_lt(resources_heap(), used + 1000);
 }

@@ -186,6 +186,44 @@ static void on_its_gpu(void)
 	end();
 }
 
+static CUdeviceptr chunk;
+static int moves; /* while a range of it is mapped */
+
+static void move(void)
+{
+	vmm_replace(chunk, 0);
+	if (--moves)
+		wrap_before("mmap", move);
+}
+
+/* Memory that another thread replaces in the middle of a call: the call pins what came, three times. */
+static void moved(void)
+{
+	gdr_mh_t h;
+	void *cpu;
+
+	start();
+	chunk = standin_chunks(0, 0, 1, CHUNK, STANDIN_EXPORTABLE);
+	OK(barcopy_map_range(g, chunk, CHUNK, 0, &cpu, &h)); /* with a trial */
+	OK(barcopy_unmap_range(g, h));
+	for (int n = 1; n <= 3; n++) {
+		vmm_replace(chunk, 0);
+		moves = n;
+		wrap_reset();
+		wrap_before("mmap", move);
+		if (n == 3) {
+			FAILS_WITH(EINVAL, "is being freed or reallocated",
+				   barcopy_map_range(g, chunk, CHUNK, 0, &cpu, &h));
+			break;
+		}
+		OK(barcopy_map_range(g, chunk, CHUNK, 0, &cpu, &h));
+		ck_assert_int_eq(moves, 0);
+		ck_assert(same_memory(h, cpu, chunk));
+		OK(barcopy_unmap_range(g, h));
+	}
+	end();
+}
+
 /* Without memory to note what a range holds it is not mapped. */
 static void no_memory(void)
 {
@@ -206,6 +244,7 @@ static const struct unit_test tests[] = {
 	{ "noted later", late, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
 	{ "SYNC_MEMOPS of VMM memory", on_its_gpu, "GDRSIM_DEVICES=2" },
+	{ "moved in the middle", moved, "" },
 	{ "no memory for parts", no_memory, "" },
 };
 
