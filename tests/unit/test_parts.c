@@ -56,6 +56,7 @@ static void holes(void)
 	}
 	ck_assert(gdri_region_is_intact(&r, r.low, r.high));
 	ck_assert(gdri_region_is_intact(&r, addr[2] + 8, addr[2] + 16));
+	ck_assert(gdri_region_is_intact(&r, addr[0] + size[0], r.high));
 	/* Verifying over a hole learns first, and works over each hole that is noted. */
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], addr[2] + 8 - addr[0]),
 			 GDRI_UNKNOWN);
@@ -100,6 +101,7 @@ static void late(void)
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], size[1]), GDRI_VALID);
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_VALID);
+	ck_assert(gdri_region_is_intact(&r, r.low, addr[2]));
 	/* The next one lies in a page with no noted one; the last reaches beyond its page. */
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_UNKNOWN);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_UNKNOWN);
@@ -139,6 +141,15 @@ static void late(void)
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_VALID);
 	ck_assert(gdri_region_in_one_part(&r, addr[1], 4000));
 	ck_assert_ptr_null(gdri_region_part(&r, addr[1] + 4000));
+	/* It has gone, one behind it has not. */
+	addr[2] = standin_alloc(4096);
+	addr[3] = standin_alloc(4096);
+	ck_assert_uint_eq((addr[1] ^ addr[3]) & GPU_PAGE_MASK, 0);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_VALID);
+	ck_assert(gdri_region_is_intact(&r, r.low, r.pin.va + r.pin.mapped_size));
+	CU(cuda.cuMemFree_v2(addr[1]));
+	ck_assert(!gdri_region_is_intact(&r, r.low, r.pin.va + r.pin.mapped_size));
+	ck_assert(gdri_region_is_intact(&r, addr[3], addr[3] + 4096));
 	gdri_region_free_parts(&r);
 }
 
@@ -196,7 +207,7 @@ static void move(void)
 		wrap_before("mmap", move);
 }
 
-/* Memory that another thread replaces in the middle of a call: the call pins what came, three times. */
+/* Memory that another thread replaces in the middle of a map: it is mapped anew, three times. */
 static void moved(void)
 {
 	gdr_mh_t h;
