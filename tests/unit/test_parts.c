@@ -5,6 +5,7 @@
  * at the edges.
  */
 
+#include "common/resources.h"
 #include "common/wrap.h"
 #include "core/parts.h"
 #include "fixture.h"
@@ -153,6 +154,26 @@ static void late(void)
 	gdri_region_free_parts(&r);
 }
 
+/* What a region learnt ends with it. */
+static void heap(void)
+{
+	static const size_t size[] = { 4096, 4096, 4096 };
+	uint64_t addr[3];
+	size_t used = 0;
+
+	side_by_side(size, addr, 3);
+	for (int i = 0; i < 110; i++) {
+		struct gdri_region r = region_of(addr[0], addr[2] + size[2]);
+
+		if (i == 10)
+			used = resources_heap();
+		OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+		ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], r.high - r.low), GDRI_VALID);
+		gdri_region_free_parts(&r);
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
 /* SYNC_MEMOPS is set for what was noted, not for what has come to its place since. */
 static void sync_memops(void)
 {
@@ -253,6 +274,7 @@ static void no_memory(void)
 static const struct unit_test tests[] = {
 	{ "holes", holes, "" },
 	{ "noted later", late, "" },
+	{ "parts and the heap", heap, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
 	{ "SYNC_MEMOPS of VMM memory", on_its_gpu, "GDRSIM_DEVICES=2" },
 	{ "moved in the middle", moved, "" },
