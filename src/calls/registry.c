@@ -43,19 +43,33 @@ static inline _Atomic uint64_t *hit_counter(struct gdri_cache *cache)
 	return &cache->shard[mine - 1].hits;
 }
 
-static int miss(barcopy_cache_t c, struct gdri_cache *cache, uint64_t addr, size_t size,
-		struct gdri_entry **e)
+static inline void describe(barcopy_region_t *region, struct gdri_entry *e, uint64_t addr,
+			    size_t size)
+{
+	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - gdri_entry_start(e));
+	region->device_ptr = addr;
+	region->size = size;
+	region->handle = e->handle;
+	region->entry = gdri_slot_name(&e->slot);
+}
+
+/* No part of get(): its variables would bring a stack protector's test into each hit. */
+static __attribute__((noinline)) int miss(barcopy_cache_t c, struct gdri_cache *cache,
+					  uint64_t addr, size_t size, barcopy_region_t *region)
 {
 	struct gdri_attempts attempts = { 0 };
+	struct gdri_entry *e;
 	struct gdri_ctx *ctx;
 	int rc = hold(c, cache, &ctx);
 
 	if (rc)
 		return rc;
 	do
-		rc = gdri_cache_miss(cache, addr, size, e);
+		rc = gdri_cache_miss(cache, addr, size, &e);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &attempts));
+	if (!rc)
+		describe(region, e, addr, size);
 	return gdri_ctx_put(ctx, rc);
 }
 
@@ -64,30 +78,21 @@ static inline __attribute__((always_inline)) int get(barcopy_cache_t c, uint64_t
 {
 	struct gdri_cache *cache = find(c);
 	struct gdri_entry *e;
-	int rc;
 
 	if (__builtin_expect(!cache, 0))
 		return refuse(c);
 	if (!region)
 		return gdri_null("region");
 	e = gdri_cache_hit(cache, addr, size);
-	if (__builtin_expect(!!e, 1)) {
-		/* During gdr_close() it may be a later cache's of the same slot. */
-		if (__builtin_expect(!gdri_slot_is(&cache->slot, (uintptr_t)c), 0)) {
-			(void)gdri_cache_unuse(cache, e);
-			return refuse(c);
-		}
-		atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
-	} else {
-		rc = miss(c, cache, addr, size, &e);
-		if (rc)
-			return rc;
+	if (__builtin_expect(!e, 0))
+		return miss(c, cache, addr, size, region);
+	/* During gdr_close() it may be a later cache's of the same slot. */
+	if (__builtin_expect(!gdri_slot_is(&cache->slot, (uintptr_t)c), 0)) {
+		(void)gdri_cache_unuse(cache, e);
+		return refuse(c);
 	}
-	region->cpu_ptr = e->cpu + (ptrdiff_t)(addr - gdri_entry_start(e));
-	region->device_ptr = addr;
-	region->size = size;
-	region->handle = e->handle;
-	region->entry = gdri_slot_name(&e->slot);
+	atomic_fetch_add_explicit(hit_counter(cache), 1, memory_order_relaxed);
+	describe(region, e, addr, size);
 	return 0;
 }
 
