@@ -450,6 +450,25 @@ static void tries_when_within(void)
 		OK(barcopy_cache_put(cache, &r[i]));
 }
 
+/* So does a put. */
+static void tries_when_put(void)
+{
+	enum { LIMIT = 34 };
+	barcopy_cache_t cache = BY_NOTICE(.max_regions = LIMIT);
+	CUdeviceptr d = standin_alloc(2 * CHUNK);
+	barcopy_region_t r[LIMIT + 1];
+
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_get(cache, d + i * PAGE, 8, &r[i]));
+	for (unsigned int i = 0; i < COUNT(r); i++)
+		OK(barcopy_cache_put(cache, &r[i])); /* the first one is evicted */
+	for (unsigned int i = 1; i < COUNT(r); i++)
+		ck_assert(touch(cache, d + i * PAGE));
+	OK(barcopy_cache_get(cache, d + COUNT(r) * PAGE, 8, &r[0]));
+	ck_assert_uint_eq(cache_stats(cache).regions, LIMIT);
+	OK(barcopy_cache_put(cache, &r[0]));
+}
+
 /* A range shares a pin of 2 MiB, and one of twice its own pages; of a longer one it has its own. */
 static void shared_ranges(void)
 {
@@ -1035,6 +1054,7 @@ static const struct unit_test tests[] = {
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
 	{ "tries while over the limit", tries_when_over, "GDRSIM_DEVICES=2" },
 	{ "tries within the limit", tries_when_within, DMABUF },
+	{ "tries behind a put", tries_when_put, DMABUF },
 	{ "shared ranges", shared_ranges, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
