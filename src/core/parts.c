@@ -58,6 +58,18 @@ static bool has_page(uint64_t hole, uint64_t at)
 }
 
 /*
+ * Where the hole at addr begins: with its GPU page, or at addr if an allocation before it lies in
+ * that page. No part of gdri_region_verify(), as learn_at().
+ */
+static __attribute__((noinline)) uint64_t hole_at(uint64_t addr)
+{
+	uint64_t page = addr & GPU_PAGE_MASK;
+	struct gdri_memory m;
+
+	return addr > page && !describe(page, addr - page, &m) ? page : addr;
+}
+
+/*
  * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed in at most
  * 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
  */
@@ -73,6 +85,8 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 	region->host = m->kind == GDRI_MEMORY_HOST;
 	if (region->host)
 		return add(region, m);
+	if (low - m->base >= m->size)
+		hole = hole_at(low);
 	while (at && at < high) {
 		struct gdri_memory next = *m;
 		bool found = at - m->base < m->size || describe(at, 1, &next);
@@ -334,10 +348,13 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 		behind = learner && region->part_count ? learn_at(learner, addr) : 0;
 		if (!behind)
 			return GDRI_UNKNOWN;
-		if (behind > addr)
+		if (behind > addr) {
 			addr = hole = behind;
-		else
-			addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
+			continue;
+		}
+		if (addr == end - size)
+			hole = hole_at(addr);
+		addr = (addr | (ALLOCATION_ALIGN - 1)) + 1;
 	}
 	return hole >= end ? GDRI_VALID : GDRI_UNKNOWN;
 }

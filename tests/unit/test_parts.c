@@ -79,12 +79,43 @@ static void holes(void)
 		   gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], addr[6] + 8 - addr[2]), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
-	/* A region from the middle of that page on is not valid from the page's begin on. */
+	/* A region from that page's middle on is not valid from its begin on once it has no memory. */
+	ck_assert_uint_eq(standin_alloc(size[3]), addr[3]);
 	r = region_of(addr[5], addr[6] + size[6]);
 	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, addr[6] + 8 - r.low), GDRI_VALID);
+	CU(cuda.cuMemFree_v2(addr[3]));
 	ck_assert_int_eq(gdri_region_verify(&r, &r, r.pin.va, addr[6] + 8 - r.pin.va),
 			 GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
+}
+
+/* A range begins in a hole: its first page needs an allocation too, which may lie before it. */
+static void hole_first(void)
+{
+	static const size_t size[] = { 32768, 32768, 65536, 4096 };
+	struct gdri_region r;
+	uint64_t addr[4];
+
+	side_by_side(size, addr, 4);
+	CU(cuda.cuMemFree_v2(addr[1]));
+	r = region_of(addr[1] + 5, addr[2] + 8);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(r.part_count, 1);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_VALID);
+	CU(cuda.cuMemFree_v2(addr[0]));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
+	FAILS_WITH(-EINVAL, "is no memory of the GPU",
+		   gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	/* An allocation in the page, behind the range's first byte. */
+	ck_assert_uint_eq(standin_alloc(32768), addr[0]);
+	addr[1] = standin_alloc(512);
+	r = region_of(addr[1] - 5, addr[2] + 8);
+	CU(cuda.cuMemFree_v2(addr[0]));
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(r.part_count, 2);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_VALID);
 	gdri_region_free_parts(&r);
 }
 
@@ -273,6 +304,7 @@ static void no_memory(void)
 
 static const struct unit_test tests[] = {
 	{ "holes", holes, "" },
+	{ "a hole at the begin", hole_first, "" },
 	{ "noted later", late, "" },
 	{ "parts and the heap", heap, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
