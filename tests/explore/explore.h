@@ -25,9 +25,9 @@
  * seeds of a slice of 2000 shared one stand-in of the resource manager. 460000 more, 2000000000 to
  * 2000459999, ran on 81a4f124, each a process of its own: none failed.
  *
- * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c
- * has a barrier that a plain access lacks, hooks.c a fence behind an unlock), accesses of CUDA's, of the kernel's, of vector and assembly
- * code, and to a thread's own stack; a real kernel, a real GPU.
+ * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c has
+ * a barrier that a plain access lacks, hooks.c a fence behind an unlock), accesses of CUDA's, of the
+ * kernel's, of vector and assembly code, and to a thread's own stack; a real kernel, a real GPU.
  */
 #ifndef TEST_EXPLORE_H
 #define TEST_EXPLORE_H

@@ -180,6 +180,9 @@ FAULTS = {
     "hit-of-an-ended-cache": ("next", [("src/calls/registry.c", "!gdri_slot_is(&cache->slot, (uintptr_t)c), 0", "0, 0")]),
     "closed-context-is-used": ("close", [(
         "src/core/ctx.c", "		if (gdri_slot_is(&ctx->slot, (uintptr_t)g))\n			return 0;", "		return 0;")]),
+    "stale-name-keeps-the-lock": ("close", [("src/core/ctx.c", """			return 0;
+		pthread_mutex_unlock(&ctx->lock);
+""", "			return 0;\n")]),
     "doomed-are-left": ("doom", [(ENTRY, "} while (atomic_load(&cache->doomed) && !pthread_mutex_trylock(&cache->lock));",
                                   "} while (0);")]),
     "doomed-looked-at-before-the-unlock": ("doom", [(

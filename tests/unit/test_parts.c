@@ -123,7 +123,7 @@ static void hole_first(void)
 static void late(void)
 {
 	static const size_t size[] = { 4096, GPU_PAGE_SIZE - 4096, 4096, 2 * GPU_PAGE_SIZE };
-	struct gdri_region r;
+	struct gdri_region r, first;
 	uint64_t addr[4];
 
 	side_by_side(size, addr, 4);
@@ -159,12 +159,16 @@ static void late(void)
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_UNKNOWN);
 	gdri_region_free_parts(&r);
 	/* The noted one may begin in the middle of the page, or in the page before. */
-	addr[0] = standin_alloc(4096);
-	r = region_of(addr[0], addr[1] + size[1]);
-	OK(gdri_parts_note(&r, addr[1], addr[1] + 1, &(struct gdri_memory){ 0 }));
-	ck_assert_uint_eq(addr[1], r.pin.va + 4096);
-	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_VALID);
-	gdri_region_free_parts(&r);
+	addr[0] = standin_alloc(200);
+	first = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&first, addr[1], addr[1] + 1, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(addr[1], first.pin.va + 4096);
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	ck_assert_int_eq(gdri_region_verify(&first, &first, addr[0], 8), GDRI_UNKNOWN);
+	wrap_reset();
+	ck_assert_int_eq(gdri_region_verify(&first, &first, addr[0], 8), GDRI_VALID);
+	ck_assert(gdri_region_is_intact(&first, first.low, first.high));
 	addr[0] = standin_alloc(GPU_PAGE_SIZE + 4096);
 	addr[1] = standin_alloc(4000);
 	ck_assert_uint_eq(addr[1], addr[0] + GPU_PAGE_SIZE + 4096);
@@ -183,6 +187,9 @@ static void late(void)
 	ck_assert(!gdri_region_is_intact(&r, r.low, r.pin.va + r.pin.mapped_size));
 	ck_assert(gdri_region_is_intact(&r, addr[3], addr[3] + 4096));
 	gdri_region_free_parts(&r);
+	CU(cuda.cuMemFree_v2(first.low));
+	ck_assert(!gdri_region_is_intact(&first, first.low, first.high));
+	gdri_region_free_parts(&first);
 }
 
 /* What a region learnt ends with it. */
