@@ -259,7 +259,7 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 /**
  * A put that does not wait, for the last word of a message that the other side acknowledges. Where
  * the CPU has a store that leaves at once (MOVDIRI; write-combined mappings), the call is that
- * store without a fence: 10 to 25 ns instead of 155 to 175. Elsewhere a fence drives it out.
+ * store without a fence: 10 to 30 ns instead of 155 to 200. Elsewhere a fence drives it out.
  *
  * Promised: the word is stored whole. It follows every earlier copy and put of this thread through
  * write-combined mappings, except vectored copies with BARCOPY_COPY_NO_FENCE and other posts. It
@@ -282,7 +282,7 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
  *
  * Promised: each aligned word of 8 bytes is stored whole, and the last one becomes visible last, so
  * it can be the flag of the 56 bytes before it. Where the CPU has MOVDIR64B and the mapping is
- * write-combined, the line is one write of 64 bytes, without a fence: 10 to 30 ns; elsewhere it is
+ * write-combined, the line is one write of 64 bytes, without a fence: 10 to 35 ns; elsewhere it is
  * a copy of 56 bytes, a copy's fence, and barcopy_post64(). The order with this thread's earlier
  * and later accesses is that of barcopy_post32(). Not promised: any order among the first 56 bytes.
  * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES (also: a
