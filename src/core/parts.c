@@ -70,16 +70,18 @@ static __attribute__((noinline)) uint64_t hole_at(uint64_t addr)
 }
 
 /*
- * If CUDA knows neither the first GPU page nor the last byte, give up. Holes are crossed in at most
- * 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
+ * If CUDA knows neither the first GPU page nor the last byte, nor *m, give up. Holes are crossed in
+ * at most 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
 	uint64_t at = low, hole = low;
 	const struct gdri_part *last;
+	struct gdri_memory first;
 
-	if (low - m->base >= m->size)
-		(void)describe(low, high - low, m);
+	/* Of a wide range CUDA may know neither end, but the middle that *m describes. */
+	if (low - m->base >= m->size && describe(low, high - low, &first))
+		*m = first;
 	if (m->kind == GDRI_MEMORY_UNKNOWN || !m->size)
 		return 0;
 	region->host = m->kind == GDRI_MEMORY_HOST;

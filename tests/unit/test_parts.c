@@ -94,6 +94,7 @@ static void holes(void)
 static void hole_first(void)
 {
 	static const size_t size[] = { 32768, 32768, 65536, 4096 };
+	struct gdri_memory m;
 	struct gdri_region r;
 	uint64_t addr[4];
 
@@ -108,6 +109,13 @@ static void hole_first(void)
 	gdri_region_free_parts(&r);
 	FAILS_WITH(-EINVAL, "is no memory of the GPU",
 		   gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	/* So is a range of which CUDA knows neither end, where the caller knows an allocation. */
+	r = region_of(addr[0], addr[3] + 8);
+	CU(cuda.cuMemFree_v2(addr[3]));
+	gdri_cuda_describe(addr[2], 1, &m);
+	FAILS_WITH(-EINVAL, "is no memory of the GPU", gdri_parts_note(&r, r.low, r.high, &m));
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(r.part_count, 0);
 	/* An allocation in the page, behind the range's first byte. */
 	ck_assert_uint_eq(standin_alloc(32768), addr[0]);
 	addr[1] = standin_alloc(512);
