@@ -10,13 +10,11 @@
 #ifdef __x86_64__
 #define OLDEST_STAT 1 /* _STAT_VER of bits/stat.h */
 #define OLDEST "GLIBC_2.2.5"
-#define OLDEST_AFFINITY "GLIBC_2.3.4"
 #define OLDEST_DLINFO "GLIBC_2.3.3"
 #define OLDEST_C99 "GLIBC_2.7"
 #else
 #define OLDEST_STAT 0
 #define OLDEST "GLIBC_2.17"
-#define OLDEST_AFFINITY OLDEST
 #define OLDEST_DLINFO OLDEST
 #define OLDEST_C99 OLDEST
 #endif
@@ -28,22 +26,13 @@ OLD(dlerror, OLDEST);
 OLD(dlinfo, OLDEST_DLINFO);
 OLD(dlopen, OLDEST);
 OLD(dlsym, OLDEST);
-OLD(pthread_attr_setaffinity_np, OLDEST_AFFINITY);
-OLD(pthread_create, OLDEST);
-OLD(pthread_join, OLDEST);
 OLD(pthread_key_create, OLDEST);
 OLD(pthread_key_delete, OLDEST);
 OLD(pthread_mutex_trylock, OLDEST);
 OLD(pthread_once, OLDEST);
-OLD(pthread_rwlock_init, OLDEST);
-OLD(pthread_rwlock_rdlock, OLDEST);
-OLD(pthread_rwlock_unlock, OLDEST);
-OLD(pthread_rwlock_wrlock, OLDEST);
 OLD(pthread_setspecific, OLDEST);
 OLD(pthread_sigmask, OLDEST);
-RENAMED(__isoc23_fscanf, __isoc99_fscanf, OLDEST_C99);
 RENAMED(__isoc23_sscanf, __isoc99_sscanf, OLDEST_C99);
-RENAMED(__isoc23_strtol, strtol, OLDEST);
 RENAMED(__isoc23_strtoul, strtoul, OLDEST);
 RENAMED(__isoc23_strtoull, strtoull, OLDEST);
 
@@ -59,6 +48,5 @@ static inline int oldest_fstat(int fd, struct stat *st)
 #undef OLD
 #undef RENAMED
 #undef OLDEST
-#undef OLDEST_AFFINITY
 #undef OLDEST_DLINFO
 #undef OLDEST_C99
