@@ -40,12 +40,6 @@ advise_install() {
 	say "    dkms install gdrdrv/$release -k $kernel"
 }
 
-# A line of an earlier version, which could import the GPU driver's dma-buf instead.
-conf=${GDRDRV_BUILD_CONF:-/etc/gdrdrv-build.conf}
-note_source() {
-	! grep -qs '^SOURCE=' "$conf" || say "SOURCE= in $conf has no effect any more: nv-p2p.h is always needed"
-}
-
 # Sets NVIDIA_SRC, FLAVOR and NVIDIA_MISMATCH_OK for find-nvidia.sh if its own choice would differ.
 choose() {
 	running=
@@ -91,7 +85,6 @@ choose() {
 }
 
 show() {
-	note_source
 	choose || return 1
 	/bin/sh ./find-nvidia.sh >/dev/null && return
 	advise_install

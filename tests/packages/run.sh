@@ -119,21 +119,6 @@ if [ "$arch" != none ]; then
 	t "lintian" run_lintian
 fi
 
-# A line of an earlier version in the administrator's file is named, and changes nothing.
-left_source() {
-	local d=$tmp/conf
-	mkdir -p "$d" && cp packaging/dkms/gpu-driver.sh gdrdrv/find-nvidia.sh "$d/" || return
-	echo 'PACKAGE_VERSION="0"' >"$d/dkms.conf"
-	echo SOURCE=dmabuf >"$d/build.conf"
-	FLAVOR=open NVIDIA_SRC=$PWD/gdrdrv/rig/include/580 NVIDIA_MISMATCH_OK=1 GDRDRV_BUILD_CONF=$d/build.conf \
-		sh "$d/gpu-driver.sh" show none 2>"$tmp/text" || return
-	grep -q "SOURCE= in $d/build.conf has no effect" "$tmp/text" && grep -q 'nv-p2p.h from' "$tmp/text" || return
-	FLAVOR=open NVIDIA_SRC=$PWD/gdrdrv/rig/include/580 NVIDIA_MISMATCH_OK=1 GDRDRV_BUILD_CONF=/none \
-		sh "$d/gpu-driver.sh" show none 2>&1 | grep SOURCE && return 1
-	return 0
-}
-t "gpu-driver.sh ignores a left-over SOURCE=" left_source
-
 # udev's reading of the rules, for a device of this machine in place of a GPU
 udev_rules() {
 	local d rules=$tmp/udev
