@@ -26,7 +26,7 @@ static const struct tool tool = {
 	"gdrcopy_doctor",
 	"Shows whether the CPU can map GPU memory on this machine, and why not.",
 	"  Examines the GPU driver, its nodes and libraries, the kernel module gdrdrv,\n"
-	"  the container, BAR1, NUMA nodes and IOMMU, and tries every backend on every\n"
+	"  the container, BAR1 and NUMA nodes, and tries every backend on every\n"
 	"  GPU with 64 KiB. Each line shows what was found and, where it matters, what\n"
 	"  that means and what to do. Changes nothing. The exit status makes it a health\n"
 	"  check. Ordinary GPU memory is that of cudaMalloc, on an integrated GPU that of\n"

@@ -25,9 +25,8 @@ The lines of a machine are files or probes. A file:
     link PATH TARGET        a symbolic link, its target as it stands
     fifo PATH               a FIFO
     numa NODES              NUMA nodes and their CPUs: '0=0-7 1=8-15'
-    group NUMBER TYPE       an IOMMU group
     pci ADDR BELOW KEY=VALUE...   a PCI function at /sys/devices/BELOW/ADDR; keys:
-        id=VVVV:DDDD class=CCCCCC numa=N driver=NAME group=N gone=1 (its header reads as ones)
+        id=VVVV:DDDD class=CCCCCC numa=N driver=NAME gone=1 (its header reads as ones)
 
 A probe is what is no file: a member of struct probes (tools/doctor/probe.h) and its value. An element of a list is one
 line: the list's name, then members and their values, all separated by two blanks; a trial is the last GPU's. For a
@@ -87,9 +86,6 @@ class Machine:
         self.make_dir(_, os.path.dirname(name))
         os.mkfifo(self.top + name)
 
-    def make_group(self, _, number, kind):
-        self.put(f'/sys/kernel/iommu_groups/{number}/type', kind)
-
     def make_numa(self, _, *words):
         for word in words:
             node, cpus = word.split('=')
@@ -97,7 +93,7 @@ class Machine:
 
     def make_pci(self, _, addr, below, *words):
         keys = dict(w.split('=', 1) for w in words)
-        assert not keys.keys() - set('id class numa driver group gone'.split()), words
+        assert not keys.keys() - set('id class numa driver gone'.split()), words
         vendor, device = (int(v, 16) for v in keys['id'].split(':'))
         base = f'/sys/devices/{below}/{addr}'
         up = '../' * base.count('/')
@@ -109,8 +105,6 @@ class Machine:
         if 'driver' in keys:
             self.make_dir(_, f'/sys/bus/pci/drivers/{keys["driver"]}')
             self.make_link(_, base + '/driver', f'{up}sys/bus/pci/drivers/{keys["driver"]}')
-        if 'group' in keys:
-            self.make_link(_, base + '/iommu_group', f'{up}sys/kernel/iommu_groups/{keys["group"]}')
         self.make_link(_, f'/sys/bus/pci/devices/{addr}', f'../../../devices/{below}/{addr}')
 
 
@@ -208,13 +202,13 @@ def differing(report, healthy):
 
 def judge_json(name, d, words, status):
     """The JSON document says what the text says."""
-    assert list(d) == ('tool version probed simulated date kernel machine container virtual_machine '
+    assert list(d) == ('tool version simulated date kernel machine container virtual_machine '
                        'ordinary_memory verdict next gpus findings').split(), list(d)
-    assert d['tool'] == 'gdrcopy_doctor' and d['probed'] is True and d['simulated'] is False
+    assert d['tool'] == 'gdrcopy_doctor' and d['simulated'] is False
     assert d['ordinary_memory'] == ('yes', 'no', 'unknown')[status]
     for g in d['gpus']:
         assert [k for k in g if k != 'bar1'] == 'id name ordinary_memory backends cuda_malloc place'.split(), list(g)
-        assert list(g['place']) == 'numa cpus iommu'.split(), g
+        assert list(g['place']) == ['numa', 'cpus'], g
         served = [b for b in g['cuda_malloc'] if g['backends'][b]]
         assert served == g['cuda_malloc'] and (g['ordinary_memory'] == 'yes' or not served), g
     for f in d['findings']:
@@ -231,7 +225,7 @@ def judge_json(name, d, words, status):
         assert d['container'] and d['virtual_machine'] and d['kernel'] == '6.18.44', d
         assert [g['bar1'] for g in d['gpus']] == \
             2 * [{'total': 274877906944, 'used': 1703936, 'free': 274876203008}], d['gpus']
-        assert d['gpus'][1]['place'] == {'numa': None, 'cpus': None, 'iommu': 'none'}, d['gpus']
+        assert d['gpus'][1]['place'] == {'numa': None, 'cpus': None}, d['gpus']
         assert d['gpus'][0]['backends'] == {'gdrdrv': False, 'dmabuf': False, 'rm': True, 'host': True}
 
 

@@ -40,11 +40,9 @@ static const char *const path[] = {
 	GPU_DIR "/device",
 	GPU_DIR "/numa_node",
 	GPU_DIR "/config",
-	GPU_DIR "/iommu_group",
 	OTHER_DIR "/class",
 	OTHER_DIR "/vendor",
 	OTHER_DIR "/numa_node",
-	"/sys/kernel/iommu_groups/0/type",
 };
 
 /* What the doctor keeps until it ends, of which a fuzzer makes much. */

@@ -49,7 +49,6 @@ struct pci_dev {
 	uint16_t vendor, device;
 	int numa; /* -1: not known */
 	char driver[32]; /* bound to it; "" if none */
-	int group; /* number of its IOMMU group; -1: none */
 };
 
 struct pci {
@@ -76,7 +75,6 @@ struct place {
 	char numa[8]; /* "0"; "-": the firmware names none */
 	char cpus[64]; /* of that node: "0-31"; "-" */
 	long usable; /* of them, by this process; -1: not known */
-	char iommu[24]; /* "identity", "DMA-FQ"; "none"; "?" */
 };
 
 /* One GPU, from the PCI bus and from CUDA; one of the two may be missing. */

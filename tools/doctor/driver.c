@@ -62,7 +62,7 @@ static void check_host(const struct machine *m, struct report *r)
 			NULL, "this is Linux inside Windows (WSL)");
 	else if (m->vm[0] && machine_has_gpu(m))
 		finding(r, SEV_NOTE, NULL,
-			"the NUMA nodes and the IOMMU below are what the hypervisor shows", NULL,
+			"the NUMA nodes below are what the hypervisor shows", NULL,
 			"this is a virtual machine (%s)", m->vm);
 }
 

@@ -169,7 +169,7 @@ static void check_bar1(const struct machine *m, struct report *r)
 
 const struct subject subject_bar1 = { "bar1", "BAR1", NULL, check_bar1 };
 
-/* ---- places: NUMA node and CPUs, IOMMU ------------------------------------------------ */
+/* ---- places: NUMA node and CPUs ------------------------------------------------------- */
 
 enum { MAX_CPUS = 8192 };
 
@@ -221,22 +221,13 @@ static void find_node(const struct machine *m, const struct unit *u, struct plac
 
 static void find_places(struct machine *m)
 {
-	for (struct unit *u = m->unit; u < m->unit + m->units; u++) {
-		if (!u->pci)
-			continue;
-		find_node(m, u, &u->place);
-		if (u->pci->group < 0)
-			strcpy(u->place.iommu, "none");
-		else if (root_text(m->root, text("/sys/kernel/iommu_groups/%d/type", u->pci->group),
-				   u->place.iommu, sizeof(u->place.iommu)))
-			strcpy(u->place.iommu, "?");
-	}
+	for (struct unit *u = m->unit; u < m->unit + m->units; u++)
+		if (u->pci)
+			find_node(m, u, &u->place);
 }
 
 static void check_places(const struct machine *m, struct report *r)
 {
-	bool arm = !strcmp(m->probe->machine, "aarch64");
-
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		const char *numa = u->place.numa;
 
@@ -252,13 +243,6 @@ static void check_places(const struct machine *m, struct report *r)
 				"on "
 				"CPUs %s",
 				numa, m->probe->cpus);
-		if (!strncmp(u->place.iommu, "DMA", 3))
-			finding(r, SEV_NOTE, u->id,
-				"CPU access to GPU memory is not affected; GPUDirect RDMA may fail "
-				"or be slow",
-				text("for GPUDirect RDMA: start the kernel with %s",
-				     arm ? "iommu.passthrough=1" : "iommu=pt"),
-				"the IOMMU translates the GPU's addresses");
 	}
 }
 

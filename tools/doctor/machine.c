@@ -24,7 +24,7 @@ static void add_unit(struct machine *m, const struct pci_dev *d, const struct pr
 		return;
 	m->units++;
 	*u = (struct unit){
-		.pci = d, .probe = g, .minor = -1, .place = { "-", "-", -1, "?" }
+		.pci = d, .probe = g, .minor = -1, .place = { "-", "-", -1 }
 	};
 	u->id = d ? d->addr : g->pci[0] ? g->pci : text("device %d", g->ordinal);
 	u->name = g && g->name[0] ? text("%s (%s)", g->name, u->id)

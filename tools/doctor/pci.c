@@ -43,9 +43,8 @@ static bool look_at(struct pci_dev *d, const struct root *root, const char *addr
 	static const uint8_t ones[64] = { [0 ... 63] = 0xff };
 	unsigned int class = (unsigned int)number(root, addr, "class", 0) >> 8;
 	uint8_t header[sizeof(ones)];
-	char group[16];
 
-	*d = (struct pci_dev){ .group = -1, .numa = -1 };
+	*d = (struct pci_dev){ .numa = -1 };
 	snprintf(d->addr, sizeof(d->addr), "%.15s", addr);
 	d->vendor = (uint16_t)number(root, addr, "vendor", 0);
 	d->device = (uint16_t)number(root, addr, "device", 0);
@@ -56,9 +55,6 @@ static bool look_at(struct pci_dev *d, const struct root *root, const char *addr
 		  !memcmp(header, ones, sizeof(ones));
 	d->numa = (int)number(root, addr, "numa_node", -1);
 	root_link(root, in_dir(addr, "driver"), d->driver, sizeof(d->driver));
-	root_link(root, in_dir(addr, "iommu_group"), group, sizeof(group));
-	if (group[0] >= '0' && group[0] <= '9')
-		d->group = atoi(group);
 	return true;
 }
 

@@ -98,12 +98,12 @@ static void put_finding(const struct machine *m, const struct report *r, size_t 
 
 static void put_places(const struct machine *m, FILE *out)
 {
-	fputs("  GPU           NUMA its CPUs          usable IOMMU\n", out);
+	fputs("  GPU           NUMA its CPUs          usable\n", out);
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		const struct place *p = &u->place;
 		const char *line =
-			text("  %-13s %4s %-17s %6s %s", u->id, p->numa, p->cpus,
-			     p->usable < 0 ? "?" : text("%ld", p->usable), p->iommu);
+			text("  %-13s %4s %-17s %6s", u->id, p->numa, p->cpus,
+			     p->usable < 0 ? "?" : text("%ld", p->usable));
 
 		put_plain(line, strlen(line), out);
 		fputc('\n', out);
@@ -186,7 +186,6 @@ static void json_gpu(struct json *j, const struct unit *u)
 	json_object(j, "place");
 	json_string(j, "numa", u->place.numa[0] == '-' ? NULL : u->place.numa);
 	json_string(j, "cpus", u->place.cpus[0] == '-' ? NULL : u->place.cpus);
-	json_string(j, "iommu", u->place.iommu[0] == '?' ? NULL : u->place.iommu);
 	json_end(j);
 	json_end(j);
 }
@@ -196,7 +195,6 @@ void print_json(const struct machine *m, const struct report *r, const struct ve
 	struct json j;
 
 	json_head(&j);
-	json_bool(&j, "probed", true);
 	json_bool(&j, "simulated", m->probe->stand_in);
 	json_string(&j, "date", m->probe->date);
 	json_string(&j, "kernel", m->probe->release);
