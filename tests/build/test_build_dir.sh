@@ -88,7 +88,7 @@ ok "another version, or other sources: built again"
 flags() { rm -rf "$tmp/f" && in_src -n V=1 O="$tmp/f" "$@" "$tmp/f/src/base/struct_size.o" && grep -- ' -c ' "$tmp/log" >"$tmp/flags"; }
 flags && grep -q 'stack-protector-strong .*-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2' "$tmp/flags" && flags CFLAGS=-O0 &&
 	! grep -q FORTIFY "$tmp/flags" && flags CFLAGS=-g && ! grep -q FORTIFY "$tmp/flags" && flags SANITIZE=address &&
-	! grep -qE 'FORTIFY|protector' "$tmp/flags" && flags CPPFLAGS=-D_FORTIFY_SOURCE=3 && [ "$(grep -o FORTIFY "$tmp/flags" | wc -l)" = 1 ] &&
+	! grep -qE -- '-D_FORTIFY|protector' "$tmp/flags" && flags CPPFLAGS=-D_FORTIFY_SOURCE=3 && [ "$(grep -o FORTIFY "$tmp/flags" | wc -l)" = 1 ] &&
 	flags CFLAGS='-O2 -fno-stack-protector' && ! grep -q protector-strong "$tmp/flags"
 ok "a build is hardened; not with -O0, a sanitizer or options of its own"
 in_src -n V=1 O="$o" CFLAGS=-O1 install && ! grep -qE -- "-o $built\.part " "$tmp/log"
