@@ -322,6 +322,7 @@ def fences():
 class Runner:
     def __init__(self, out, programs):
         self.programs, self.base, self.lock, self.seen = programs, {}, threading.Lock(), f'{out}/mutants.json'
+        self.scripts = [] if programs == ['test_copy_fences'] else ['explore/seeds']
         # --fences: the case that looks at fences; the others cost three seconds for each mutant.
         self.env = dict(CK_RUN_CASE='calls') if programs == ['test_copy_fences'] else {}
         self.hits = collections.Counter()
@@ -387,9 +388,15 @@ class Runner:
             self.base[program] = time.time() - start
             return program if failed else None
 
-        failed = set(pool.map(one, self.programs))
+        failed = set(pool.map(one, self.programs)) | {None if self.passes(self.tree, p) else p for p in self.scripts}
         self.programs = [p for p in self.programs if p not in failed]
+        self.scripts = [p for p in self.scripts if p not in failed]
         return sorted(failed - {None})
+
+    def passes(self, tree, script):
+        """Whether tests/SCRIPT.sh does not fail."""
+        return subprocess.run(['bash', f'tests/{script}.sh', 'build', 'build/sim'], cwd=tree, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode in (0, 77)
 
     def same(self, tree):
         """Whether the objects that were built anew are those of the tree without the change."""
@@ -441,11 +448,10 @@ class Runner:
                         with self.lock:
                             self.hits.update((f'{x.file} {p}', f'{layer(x.file)} {p}'))
                         return p
-            # It alone sees a lock that is taken late or given up early.
-            scripts = [p for p in x.programs if '/' in p] + ['explore/seeds'] * (x.function != 'fences')
+            # explore/seeds alone sees a lock that is taken late or given up early.
+            scripts = [p for p in x.programs if '/' in p] + self.scripts
             for p in scripts if not self.make(tree, ['lib', 'build/tests/explore']).returncode else []:
-                if subprocess.run(['bash', f'tests/{p}.sh', 'build', 'build/sim'], cwd=tree, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL).returncode not in (0, 77):
+                if not self.passes(tree, p):
                     return p
             return '(same)' if self.same(tree) else None
         finally:
