@@ -94,7 +94,8 @@ int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t
 /**
  * Gives a descriptor that becomes ready when the GPU driver revokes a pinned range because its
  * memory was freed. Poll it for POLLPRI, or add it to an epoll set; do not read or write it. It
- * stays ready until every revoked range has been unpinned.
+ * stays ready until every revoked range has been unpinned, and every queue and port whose memory a
+ * reset of the device revoked has been destroyed.
  *
  * Only barcopy's gdrdrv driver supports this; revocation happens where its mappings are not
  * persistent.
@@ -112,7 +113,7 @@ int barcopy_get_event_fd(gdr_t g, int *fd);
  * works without a descriptor, wherever gdr_get_callback_flag() does, and then makes a system call
  * for each range. It releases idle regions of a cache and does not report them. A region in use is
  * reported by the handle of its barcopy_region_t: no get finds it any more, and the last
- * barcopy_cache_put() releases it.
+ * barcopy_cache_put() releases it. The memory of queues and ports is not reported.
  * @param handle  the revoked range
  * @return 0; ENOENT (no further one); EINVAL (g, NULL); EACCES.
  */

@@ -18,6 +18,10 @@
  * different threads. The kernel's side is one warp. Of a port one thread receives at a time; its
  * other calls, and the kernels' side, are for any threads. The conventions are those of barcopy.h.
  *
+ * A reset of the device ends them. Where a free of memory ends its pins (gdrdrv without persistent
+ * mapping) only destroy and gdr_close() are then safe: a call that writes GPU memory, also the
+ * receive that retires or credits what was received, raises SIGBUS.
+ *
  * Load kernels before one is launched that stays. With lazy loading, CUDA's default, the first
  * launch of any kernel waits until every kernel that runs has ended. CUDA_MODULE_LOADING=EAGER in
  * the environment loads all at once, cudaFuncGetAttributes() one kernel.
@@ -211,7 +215,8 @@ int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
  * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If a thread posted
  * one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
  * after barcopy_queue_receive(). One thread at a time.
- * @param count       set to the number of posts received
+ * @param messages    entries from *count on are undefined afterwards
+ * @param count       set to the number of posts received; to 0 with ETIMEDOUT and EPIPE
  * @param timeout_ns  as in barcopy_queue_send()
  * @return 0; ETIMEDOUT; EPIPE (no post is left, and barcopy_port_end() was called or the context
  *         has ended); EINVAL (port, NULL, n is 0); EACCES.

@@ -214,7 +214,7 @@ static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
 
 		if (ask && !revoked)
 			(void)gdri_region_is_revoked(region, &revoked);
-		if (revoked && !handle->reported && !found)
+		if (revoked && region->kind != &gdri_kind_ring && !handle->reported && !found)
 			found = handle;
 		if (found && !ask)
 			break;

@@ -69,6 +69,10 @@ static int put_block(struct gdri_region *region)
 
 const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
 						put_block };
+/* The program does not get the handle of such memory. */
+const struct gdri_region_kind gdri_kind_ring = {
+	"barcopy_queue_create", "barcopy_queue_destroy() or barcopy_port_destroy", put_block
+};
 
 /* Pins and maps an allocation, or frees it. imported: the descriptor of the memory, or NULL. */
 static int map(struct gdri_ctx *ctx, struct gdri_allocation *a, bool stays,
@@ -91,7 +95,7 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a, bool stays,
 	}
 	block->allocation = *a;
 	block->stays = stays;
-	block->region.kind = &gdri_kind_mem;
+	block->region.kind = stays ? &gdri_kind_ring : &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
 	if (rc)

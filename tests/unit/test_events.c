@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include "barcopy_queue.h"
 #include "common/wrap.h"
 #include "node_sim.h"
 
@@ -184,12 +185,48 @@ static void test_events_cached(void)
 	FAILS(ENOENT, barcopy_next_revoked(g, &told));
 }
 
+/* A reset of the device revokes the memory of a queue and of a port, whose handles are nobody's. */
+static void test_events_queues(void)
+{
+	barcopy_port_message_t m;
+	barcopy_queue_t queue;
+	barcopy_port_t port;
+	barcopy_mem_t mem;
+	gdr_mh_t told;
+	uint32_t n;
+	int fd;
+
+	node_open("2.6", "0");
+	OK(barcopy_get_event_fd(g, &fd));
+	OK(barcopy_queue_create(g, 0, NULL, &queue));
+	OK(barcopy_port_create(g, 0, NULL, &port));
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	ck_assert(is_ready(fd));
+	OK(barcopy_next_revoked(g, &told));
+	ck_assert_uint_eq(told.h, mem.handle.h);
+	FAILS(ENOENT, barcopy_next_revoked(g, &told));
+	/* Another's handle, which the next numbers give. */
+	for (mem.handle.h = told.h - 2; mem.handle.h < told.h; mem.handle.h++) {
+		FAILS_WITH(EINVAL, "barcopy_port_destroy", barcopy_mem_free(g, &mem));
+		FAILS_WITH(EINVAL, "barcopy_port_destroy", gdr_unpin_buffer(g, mem.handle));
+	}
+	OK(barcopy_mem_free(g, &mem));
+	FAILS(EPIPE, barcopy_port_receive(port, &m, 1, &n, UINT64_MAX));
+	OK(barcopy_port_destroy(port));
+	ck_assert(is_ready(fd));
+	OK(barcopy_queue_destroy(queue));
+	ck_assert(!is_ready(fd));
+	ck_assert_int_eq(close(fd), 0);
+}
+
 static const struct unit_test tests[] = {
 	{ "events", test_events },
 	{ "events place used again", test_events_place_used_again },
 	{ "events no poll", test_events_no_poll },
 	{ "events other backends", test_events_other_backends },
 	{ "events cached", test_events_cached },
+	{ "events queues", test_events_queues },
 };
 
 UNIT_MAIN("events", tests, node_start(argv))
