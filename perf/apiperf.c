@@ -10,15 +10,14 @@
 enum { BINS = 10 };
 
 static struct {
-	size_t first, last;
+	size_t last;
 	long iters, warm_up;
 	bool histogram;
 } opt = { .last = GPU_PAGE_SIZE, .iters = 100, .warm_up = 1 };
 
 static const struct opt options[] = {
-	OPTION_SIZE('s', "size", &opt.last, "largest range, and the buffer (64K)", 1, 0),
-	OPTION_SIZE('f', "first", &opt.first,
-		    "smallest range; then its doubles up to the largest (64K)", 1, 0),
+	OPTION_SIZE('s', "size", &opt.last, "the largest of the ranges, 64K and its doubles (64K)", 1,
+		    0),
 	OPTION_COUNT('n', "iters", &opt.iters, "times each call is made a size (100)", 1, 10000000),
 	OPTION_COUNT('w', "warm-up", &opt.warm_up, "untimed rounds before them (1)", 0, 10000000),
 	OPTION_FLAG('H', "histogram", &opt.histogram,
@@ -207,11 +206,6 @@ int main(int argc, char **argv)
 	int rc = 0;
 
 	bench_options(&s.b, &tool, argc, argv);
-	if (!opt.first)
-		opt.first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;
-	if (opt.first > opt.last)
-		tool_fail("-f %zu: must not be more than the largest range of %zu byte%s (-s)",
-			  opt.first, opt.last, plural(opt.last));
 	bench_start(&s.b, opt.last);
 	/* from here on the tool pins and maps the memory itself */
 	buffer_unpin(&s.b.buf);
@@ -223,7 +217,8 @@ int main(int argc, char **argv)
 		json_string(&j, "unit", "us");
 		json_array(&j, "results");
 	}
-	for (size_t size = opt.first; size && !rc; size = bench_next_size(size, opt.last)) {
+	for (size_t size = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE; size && !rc;
+	     size = bench_next_size(size, opt.last)) {
 		for (long i = -opt.warm_up; i < opt.iters; i++)
 			one_round(&s, size, i < 0 ? 0 : i);
 		rc = verify(&s, size);

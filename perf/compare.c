@@ -198,13 +198,6 @@ static double ns_of(const struct build *b, const struct job *job, size_t count)
 	return (double)(timing_ticks() - start) * timing.ns_per_tick / (double)count;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void measure(const struct build *builds, const struct job *job)
 {
 	double ns[BUILDS][ROUNDS];
@@ -218,7 +211,7 @@ static void measure(const struct build *builds, const struct job *job)
 		}
 	printf("%-15s", job->name);
 	for (size_t i = 0; i < BUILDS; i++) {
-		qsort(ns[i], rounds, sizeof(ns[i][0]), by_value);
+		qsort(ns[i], rounds, sizeof(ns[i][0]), timing_by_value);
 		printf("  %8.2f (%.2f .. %.2f)", ns[i][rounds / 20], ns[i][rounds / 100],
 		       ns[i][rounds / 4]);
 	}

@@ -26,9 +26,6 @@ void bench_options(struct bench *b, const struct tool *tool, int argc, char **ar
 			      "default, wc, cache or device (default)", mapping_choice),
 		OPTION_JSON(&b->json),
 		OPTION_SIM(&b->sim_dir),
-		OPTION_FLAG(0, "no-numa", &b->no_numa,
-			    "run on all CPUs that the tool was given, not only on those of\n"
-			    "the GPU's NUMA node"),
 		OPTION_COUNT(0, "cpu", &b->cpu, "run on this CPU alone", 0, CPU_SETSIZE - 1),
 	};
 
@@ -151,7 +148,7 @@ void bench_start(struct bench *b, size_t size)
 		fflush(stdout);
 	}
 	gpu_find(&b->gpu, (int)b->device);
-	numa_follow(&b->numa, b->gpu.pci, b->cpu >= 0 ? "--cpu" : b->no_numa ? "--no-numa" : NULL);
+	numa_follow(&b->numa, b->gpu.pci, b->cpu >= 0 ? "--cpu" : NULL);
 	gpu_start(&b->gpu);
 	buffer_open(&b->buf, &b->gpu, b->alloc, size, b->mapping);
 	if (b->cpu >= 0)

@@ -18,7 +18,7 @@ struct bench {
 	long device, cpu; /* cpu: -1: not chosen */
 	int alloc; /* a mem_kind or ALLOC_ANY */
 	int mapping; /* a gdr_map_flags_t */
-	bool json, no_numa;
+	bool json;
 	const char *sim_dir; /* NULL: the installed driver */
 
 	struct gpu gpu;

@@ -53,6 +53,13 @@ void timing_init(void)
 	timing.overhead_ns = (double)least * timing.ns_per_tick;
 }
 
+int timing_by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
 static int by_value(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

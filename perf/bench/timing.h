@@ -46,6 +46,9 @@ static inline uint64_t timing_ticks(void)
 	return clock_raw_ns();
 }
 
+/* For qsort() of doubles. */
+int timing_by_value(const void *a, const void *b);
+
 struct stats {
 	size_t count;
 	double p0, p50, p99, p999, p9999, max; /* nearest rank: always a value that was seen */

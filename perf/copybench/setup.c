@@ -117,13 +117,6 @@ static double time_job(struct job *job, size_t times)
 	return (double)(clock_raw_ns() - start) / (double)times;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void measure(struct job *job, size_t count, struct figure *value)
 {
 	static double sample[MAX_COLUMNS][MAX_ROUNDS];
@@ -153,7 +146,7 @@ static void measure(struct job *job, size_t count, struct figure *value)
 		value[i] = (struct figure){ 0 };
 		if (job[i].off)
 			continue;
-		qsort(sample[i], n, sizeof(double), by_value);
+		qsort(sample[i], n, sizeof(double), timing_by_value);
 		value[i] = (struct figure){ sample[i][n / 2], sample[i][n / 4],
 					    sample[i][n - 1 - n / 4] };
 	}

@@ -159,42 +159,6 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 	report_figure(r, name, key, (double)total * n * 1000 / (double)start);
 }
 
-/* Posts of 128 threads, 32 at a time; each thread's come in order. */
-static void port_rate(const struct run *r)
-{
-	enum { BLOCKS = 4, THREADS = BLOCKS * 32, AT_ONCE = 32 };
-	unsigned int first = 0, threads = THREADS, how = 0, seen[THREADS] = { 0 };
-	unsigned int count = (unsigned int)r->p->rounds / THREADS + 1, got[12];
-	barcopy_port_message_t m[AT_ONCE];
-	CUdeviceptr sum = r->p->b.buf.mem.dptr;
-	barcopy_port_view_t view;
-	void *params[] = { &view, &first, &threads, &count, &how, &sum };
-	barcopy_port_t port;
-	CUfunction posts;
-	uint64_t t0;
-	uint32_t n;
-
-	cuda_must(cu.ModuleGetFunction(&posts, r->module, "gdrcopy_port_posts"), "cuModuleGetFunction");
-	lib_must(barcopy_port_create(r->p->b.buf.g, (int)r->p->b.device, NULL, &port), "barcopy_port_create");
-	lib_must(barcopy_port_get_view(port, &view), "barcopy_port_get_view");
-	cuda_must(cu.LaunchKernel(posts, BLOCKS, 1, 1, 32, 1, 1, 0, r->stream[0], params, NULL),
-		  "cuLaunchKernel");
-	t0 = timing_ticks();
-	for (unsigned long left = (unsigned long)count * THREADS; left; left -= n) {
-		lib_must(barcopy_port_receive(port, m, AT_ONCE, &n, pplat_timeout_ns(r->p)),
-			 "barcopy_port_receive");
-		for (uint32_t i = 0; i < n; i++) {
-			memcpy(got, m[i].data, sizeof(got));
-			if (got[2] >= THREADS || got[3] != ++seen[got[2]])
-				tool_fail("a port's post is wrong");
-		}
-	}
-	report_figure(r, "million posts/s of 16 to 48 bytes, 128 threads", "posts_million_s",
-		      (double)count * THREADS / ((double)(timing_ticks() - t0) * timing.ns_per_tick) * 1e3);
-	cuda_must(cu.StreamSynchronize(r->stream[0]), "cuStreamSynchronize");
-	lib_must(barcopy_port_destroy(port), "barcopy_port_destroy");
-}
-
 /* The CPU time of a send while the ring has space. */
 static void queue_send_cost(struct run *r)
 {
@@ -322,7 +286,6 @@ void pplat_queue(struct pplat *p, struct json *j)
 	queue_rate(&r, "million messages/s of 48 bytes, one warp", "one_warp_million_s", 1);
 	queue_rate(&r, "million messages/s of 48 bytes, four warps", "four_warps_million_s", QUEUES);
 	queue_send_cost(&r);
-	port_rate(&r);
 	for (int i = 0; i < QUEUES; i++)
 		cu.StreamDestroy(r.stream[i]);
 	cu.ModuleUnload(r.module);

@@ -24,7 +24,6 @@
 	X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
 	X(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
 	X(CtxSetCurrent, cuCtxSetCurrent)                        \
-	X(CtxGetCurrent, cuCtxGetCurrent)                        \
 	X(CtxSynchronize, cuCtxSynchronize)                      \
 	X(MemAlloc, cuMemAlloc_v2)                               \
 	X(MemFree, cuMemFree_v2)                                 \
