@@ -40,10 +40,7 @@ static int dmabuf_attribute(void *state, gdr_attr_t attr)
 	       attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE || attr == GDR_ATTR_USING_DMA_BUF_MMAP;
 }
 
-/*
- * Maps the buffer and verifies that it covers the whole range: a driver may map the first of the
- * range's memory objects alone.
- */
+/* Maps the buffer and verifies that the map has the whole range: see the head of this file. */
 static int map_checked(int fd, size_t length, void **map)
 {
 	off_t size = lseek(fd, 0, SEEK_END);
@@ -64,7 +61,9 @@ static int map_checked(int fd, size_t length, void **map)
 /*
  * libcuda refuses a range that begins where nothing is allocated, unless a whole allocation lies in
  * it, and one in a pool, unless it ends with its object (own_pages() and mend() of rm_range.c). Then
- * the dma-buf reaches beyond the range, to the allocation's end.
+ * the dma-buf reaches beyond the range, to the allocation's end. If that is refused too, the errno
+ * is ENOTSUP. It stays EINVAL where the memory was freed since, and with the flag, without which the
+ * caller tries again.
  */
 static int export_range(const struct gdri_pin_request *request, bool pcie, int *fd)
 {
@@ -76,7 +75,7 @@ static int export_range(const struct gdri_pin_request *request, bool pcie, int *
 	if (rc != -EINVAL || request->addr < m->base || request->addr + request->size > behind)
 		return rc;
 	rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
-	if (rc == -EINVAL && !pcie) /* with the flag, the caller tries again without it */
+	if (rc == -EINVAL && !pcie && gdri_cuda_has_buffer_id(m->known, m->buffer_id))
 		rc = gdri_fail(ENOTSUP, "CUDA exports no dma-buf of this part of the memory: %s",
 			       gdri_error_text());
 	return rc;

@@ -7,6 +7,7 @@
 
 #include "common/resources.h"
 #include "common/wrap.h"
+#include "core/ctx.h"
 #include "fixture.h"
 
 static struct standin_vmm v;
@@ -179,6 +180,22 @@ static void of_a_pool(void)
 	OK(gdr_pin_buffer(g, p, PAGE, 0, 0, &h));
 }
 
+/* Memory that is freed during its pin: the address is bad, not the kind of memory. */
+static void freed_during_pin(void)
+{
+	struct gdri_pin_request request = { .size = PAGE };
+	struct gdri_pin pin;
+	struct gdri_ctx *ctx;
+
+	request.addr = standin_alloc(CHUNK);
+	gdri_cuda_describe(request.addr, PAGE, &request.memory);
+	CU(cuda.cuMemFree_v2(request.addr));
+	OK(gdri_ctx_get(g, &ctx));
+	FAILS_WITH(-EINVAL, "CUDA_ERROR_INVALID_VALUE",
+		   gdri_backends_pin(&ctx->backends, &request, &pin));
+	OK(gdri_ctx_put(ctx, 0));
+}
+
 /* The dma-buf is smaller than the range. */
 static void short_buffer(void)
 {
@@ -338,6 +355,7 @@ static const struct unit_test tests[] = {
 	{ "an unmap that fails", unmap_fails, CUDA_13_3 },
 	{ "beside freed memory", beside_freed, CUDA_13_3 },
 	{ "a part of a pool", of_a_pool, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },
+	{ "freed during its pin", freed_during_pin, CUDA_13_3 },
 	{ "a buffer that is too short", short_buffer, CUDA_13_3 },
 	{ "the first memory object alone is mapped", first_object,
 	  CUDA_13_3 " GDRSIM_DMABUF_FIRST=1" },
