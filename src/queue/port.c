@@ -141,6 +141,8 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 
 			if (head == BARCOPY_PORT_HEAD_CALL) {
 				skip(p, at++);
+				if (at - first >= p->ring.lines)
+					break; /* a kernel may write on: the limit holds */
 				continue;
 			}
 			/*

@@ -354,6 +354,26 @@ static void no_post(void)
 	OK(barcopy_port_destroy(p));
 }
 
+/* A kernel writes lines of no post without end: here, of every lap. A wait keeps its limit. */
+static void no_post_without_end(void)
+{
+	for (uint32_t manual = 0; manual < 2; manual++) {
+		barcopy_port_t p = new_port(16, manual);
+
+		for (int i = 0; i < 16; i++)
+			write_line(p, i, BARCOPY_PORT_HEAD_CALL, 0);
+		((struct gdri_port *)gdri_ring_find(&gdri_ports, p))->ring.shift = 63;
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, MILLISECOND));
+		write_line(p, 3, 48, 0);
+		OK(barcopy_port_receive(p, m, 1, &n, 0));
+		OK(barcopy_port_end(p));
+		write_line(p, 3, BARCOPY_PORT_HEAD_CALL, 0);
+		FAILS(EPIPE, barcopy_port_receive(p, m, 1, &n, UINT64_MAX));
+		OK(barcopy_port_destroy(p));
+	}
+}
+
 /* A kernel names a slot that the port has not: the post is received, and can be retired. */
 static void no_such_slot(void)
 {
@@ -370,6 +390,7 @@ static const struct unit_test tests[] = {
 	{ "arguments", arguments, NULL },
 	{ "a call of no slot", no_such_slot, NULL },
 	{ "a number that was no post", no_post, NULL },
+	{ "numbers that were no post, without end", no_post_without_end, NULL },
 	{ "posts that are retired", retire, NULL },
 	{ "answers", answers, NULL },
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
