@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RULES = 4, MAX_NAMES = 24 };
+enum { MAX_RULES = 4, MAX_NAMES = 32 };
 
 static _Thread_local struct {
 	bool on;
@@ -41,6 +41,7 @@ static _Thread_local struct {
 	const char *path, *instead;
 	int ignored, substitute; /* flags of mmap */
 	off_t lseek_size;
+	uint64_t clock_ns, clock_step;
 } w;
 
 static _Atomic long long mapped;
@@ -102,6 +103,12 @@ void wrap_clock(time_t second)
 	atomic_store(&clock_second, second);
 }
 
+void wrap_clock_steps(uint64_t ns)
+{
+	w.clock_ns = UINT64_C(1000000000);
+	w.clock_step = ns;
+}
+
 void wrap_lseek_size(off_t size)
 {
 	w.lseek_size = size;
@@ -135,18 +142,23 @@ static void run_before(const char *name)
 	before();
 }
 
-/* Whether this call is to fail: errno is set then. */
-static bool fails(const char *name, int usual)
+static void count(const char *name)
 {
 	size_t i;
 
-	if (!w.on)
-		return false;
 	for (i = 0; w.counts[i].name && strcmp(w.counts[i].name, name); i++)
 		if (i + 1 == MAX_NAMES)
 			abort();
 	w.counts[i].name = name;
 	w.counts[i].calls++;
+}
+
+/* Whether this call is to fail: errno is set then. */
+static bool fails(const char *name, int usual)
+{
+	if (!w.on)
+		return false;
+	count(name);
 	run_before(name);
 	for (size_t r = 0; r < w.n_rules; r++)
 		if (!strcmp(w.rules[r].name, name) &&
@@ -348,5 +360,25 @@ WRAP(int, clock_gettime, clockid_t id, struct timespec *t)
 	rc = __real_clock_gettime(id, t);
 	if (second && id == CLOCK_MONOTONIC)
 		t->tv_sec = second;
+	if (w.clock_step && id == CLOCK_MONOTONIC) {
+		w.clock_ns += w.clock_step;
+		t->tv_sec = (time_t)(w.clock_ns / 1000000000);
+		t->tv_nsec = (long)(w.clock_ns % 1000000000);
+	}
 	return rc;
+}
+
+/* Rests do not fail. */
+WRAP(int, sched_yield, void)
+{
+	if (w.on)
+		count("sched_yield");
+	return __real_sched_yield();
+}
+
+WRAP(int, nanosleep, const struct timespec *t, struct timespec *left)
+{
+	if (w.on)
+		count("nanosleep");
+	return __real_nanosleep(t, left);
 }

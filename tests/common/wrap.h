@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -30,6 +31,9 @@ void wrap_instead(const char *path, const char *file);
 
 /* CLOCK_MONOTONIC stands at that second, for all threads; 0: it goes on. */
 void wrap_clock(time_t second);
+
+/* In this thread each look at CLOCK_MONOTONIC finds it that many ns later than the one before. */
+void wrap_clock_steps(uint64_t ns);
 
 /* What lseek answers, -1 for the truth. */
 void wrap_lseek_size(off_t size);

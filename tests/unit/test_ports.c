@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "barcopy_queue.h"
+#include "common/wrap.h"
 #include "fixture.h"
 #include "queue/port.h"
 
@@ -117,6 +118,67 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_port_get_view(NULL, &view));
 }
 
+/*
+ * A wait spins, then yields, then sleeps, by the time since the last post; CUDA is asked each 0.1 s.
+ * Each look at the clock is one step later.
+ */
+static void rests(void)
+{
+	static const struct {
+		uint64_t spin_ns, yield_ns, sleep_ns, step, timeout_ns;
+		unsigned int yields, sleeps, asked; /* of the first wait; the second one rests at once */
+	} table[] = {
+		{ 200000, 300000, 1000, 10000, MILLISECOND, 30, 50, 1 },
+		{ 200000, 300000, 0, 10000, MILLISECOND, 80, 0, 1 },
+		{ 1, 1, 1, 10 * MILLISECOND, 1000 * MILLISECOND, 0, 99, 21 },
+	};
+	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_port_t p;
+
+	for (size_t i = 0; i < COUNT(table); i++) {
+		unsigned int more = table[i].sleep_ns ? 0 : 100;
+		unsigned long asked;
+
+		o.spin_ns = table[i].spin_ns;
+		o.yield_ns = table[i].yield_ns;
+		o.sleep_ns = table[i].sleep_ns;
+		OK(barcopy_port_create(g, 0, &o, &p));
+		asked = cuda_hooks.calls("cuStreamIsCapturing");
+		wrap_reset();
+		wrap_clock_steps(table[i].step);
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
+		ck_assert_uint_eq(wrap_calls("sched_yield"), table[i].yields);
+		ck_assert_uint_eq(wrap_calls("nanosleep"), table[i].sleeps);
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
+		ck_assert_uint_eq(wrap_calls("sched_yield"), table[i].yields + more);
+		ck_assert_uint_eq(wrap_calls("nanosleep"), table[i].sleeps + 100 - more);
+		ck_assert_uint_eq(cuda_hooks.calls("cuStreamIsCapturing") - asked, table[i].asked);
+		wrap_reset();
+		OK(barcopy_port_destroy(p));
+	}
+}
+
+/* Kernels hear of 32 retired posts at the next receive, of fewer when nothing more has come. */
+static void shown(void)
+{
+	static const struct {
+		uint32_t take, shown;
+	} steps[] = { { 16, 0 }, { 16, 0 }, { 16, 32 }, { 4, 32 } };
+	barcopy_port_t p = new_port(1024, 0);
+	const struct gdri_port *port = gdri_ring_find(&gdri_ports, p);
+
+	launch(p, 1, 52, 0);
+	CU(cuda.cuStreamSynchronize(stream));
+	for (size_t i = 0; i < COUNT(steps); i++) {
+		OK(barcopy_port_receive(p, m, steps[i].take, &n, WAIT));
+		ck_assert_uint_eq(n, steps[i].take);
+		ck_assert_uint_eq(port->shown, steps[i].shown);
+	}
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+	ck_assert_uint_eq(port->shown, 52);
+	OK(barcopy_port_destroy(p));
+}
+
 /* In any order; a full ring waits for the first one, a range is refused as a whole. */
 static void retire(void)
 {
@@ -125,7 +187,8 @@ static void retire(void)
 	launch(p, 1, 40, 0);
 	receive_all(p, 16);
 	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 20 * MILLISECOND));
-	FAILS_WITH(EINVAL, "the last one received is 16", barcopy_port_retire(p, 17, 1));
+	FAILS_WITH(EINVAL, "cannot retire 2 from post 17 on: the last one received is 16",
+		   barcopy_port_retire(p, 17, 2));
 	FAILS(EINVAL, barcopy_port_retire(p, 16, 2));
 	FAILS(EINVAL, barcopy_port_retire(p, 0, 1));
 	FAILS(EINVAL, barcopy_port_retire(p, 1, UINT32_MAX));
@@ -391,6 +454,8 @@ static const struct unit_test tests[] = {
 	{ "a call of no slot", no_such_slot, NULL },
 	{ "a number that was no post", no_post, NULL },
 	{ "numbers that were no post, without end", no_post_without_end, NULL },
+	{ "rests", rests, NULL },
+	{ "what kernels hear", shown, NULL },
 	{ "posts that are retired", retire, NULL },
 	{ "answers", answers, NULL },
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
