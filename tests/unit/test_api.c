@@ -238,8 +238,20 @@ static void summary(void)
 static void summary_room(void)
 {
 	struct gdri_text text = { .len = 0 };
-	barcopy_stats_t s;
+	barcopy_stats_t s = { .pins = 1, .unpins = 2, .maps = 3, .unmaps = 4, .revoked = 5,
+			      .cache_hits = 6, .cache_misses = 7, .cache_evictions = 8,
+			      .engine_copies = 9, .engine_fallbacks = 10, .copies_to = 11,
+			      .bytes_to = 12, .copies_from = 13, .bytes_from = 14, .puts = 15,
+			      .gets = 16, .waits = 17 };
 
+	gdri_stats_summary(&s, &text);
+	ck_assert_str_eq(strchr(text.s, '\n'), "\n  pins 1, unpinned 2; maps 3, unmapped 4; revoked 5\n"
+			 "  registration caches: hits 6, misses 7, evictions 8\n"
+			 "  copy engine: copies 9, fallbacks 10\n"
+			 "  copies to the GPU: 11, bytes 12\n"
+			 "  copies from the GPU: 13, bytes 14\n"
+			 "  words: put 15, got 16, waited for 17\n");
+	text.len = 0;
 	memset(&s, 0xff, sizeof(s));
 	gdri_stats_summary(&s, &text);
 	ck_assert_uint_eq(strlen(text.s), text.len);

@@ -236,7 +236,8 @@ SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, RM), PI
 
 SCENE(use_dmabuf_mmap,
 	OPEN_FAILS(ANY, ENODEV, .says = { "13.3", "any memory" }), /* driver 13.0: this backend alone was asked for */
-	OPENS(ANY, .set = "GDRSIM_DRIVER_VERSION=13030"), PINS(CHUNK, DMABUF),
+	OPENS(ANY, .set = "GDRSIM_DRIVER_VERSION=13030"), HAS(PERSISTENT | FORCE_PCIE | DMABUF_MMAP),
+	PINS(CHUNK, DMABUF),
 	PIN_FAILS(CHUNK, ENOTSUP, "GDRSIM_DMABUF_MMAP=0", .says = { "dmabuf: " }, .never = { "rm: " }),
 	/* Only 1 asks for it. */
 	OPENS(ANY, .set = "GDRSIM_DMABUF_MMAP=- GDRSIM_DRIVER_VERSION=13000 GDRCOPY_USE_DMABUF_MMAP="),

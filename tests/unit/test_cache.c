@@ -542,6 +542,19 @@ static void no_memory_left(void)
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 }
 
+/* A pin without space evicts what is idle. */
+static void pin_without_space(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 2);
+	gdr_mh_t h;
+
+	get_and_put(cache, d);
+	cuda_hooks.set_fail("cuMemGetHandleForAddressRange:1=2");
+	OK(gdr_pin_buffer(g, d + CHUNK, CHUNK, 0, 0, &h));
+	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
+}
+
 /* ---- what a miss pins --------------------------------------------------------------------------- */
 
 /* What a miss pins where others are pinned, by pages, of one allocation of 128. */
@@ -818,6 +831,12 @@ static void half_entered(void)
 		ck_assert_ptr_null(gdri_pages_find(&pages, at));
 	ck_assert_ptr_null(gdri_pages_next(&pages, &from, UINT64_MAX, &stop));
 	ck_assert_ptr_eq(gdri_pages_find(&pages, start - 1), &item[0]);
+	/* Nor for the node of a slot that has an item in all its pages. */
+	OK(gdri_pages_enter(&pages, 9 * node, 10 * node, &item[0]));
+	wrap_fail("calloc", 1, ENOMEM);
+	FAILS(-ENOMEM, gdri_pages_enter(&pages, 9 * node, 9 * node + GPU_PAGE_SIZE, &item[1]));
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	ck_assert_ptr_eq(gdri_pages_find(&pages, 10 * node - 1), &item[0]);
 	OK(gdri_pages_enter(&pages, start, end, &item[1]));
 	ck_assert_ptr_eq(gdri_pages_find(&pages, start), &item[1]);
 	ck_assert_ptr_eq(gdri_pages_find(&pages, end - 1), &item[1]);
@@ -1059,6 +1078,7 @@ static const struct unit_test tests[] = {
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
+	{ "a pin without space", pin_without_space, "" },
 	{ "joined", joined, DMABUF },
 	{ "not joined", not_joined, DMABUF },
 	{ "stale is not joined", stale_is_not_joined, DMABUF },

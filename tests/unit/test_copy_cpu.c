@@ -110,6 +110,16 @@ static void choice(void)
 		plan_takes(GDR_MAPPING_TYPE_WC, cpus[i].features, NULL, cpus[i].to, cpus[i].from);
 }
 
+/* As the compiler's own look at the CPU. */
+static void this_cpu(void)
+{
+	uint32_t has = gdri_cpu_detect();
+
+	ck_assert_int_eq(!(has & GDRI_CPU_SSE41), !__builtin_cpu_supports("sse4.1"));
+	ck_assert_int_eq(!(has & GDRI_CPU_AVX2), !__builtin_cpu_supports("avx2"));
+	ck_assert_int_eq(!(has & GDRI_CPU_AVX512), !__builtin_cpu_supports("avx512f"));
+}
+
 #elif defined(__aarch64__)
 
 /* Each bit alone: one of them counts. */
@@ -271,6 +281,7 @@ static void plan_pointers(void)
 		ck_assert_ptr_eq(plan, gdri_copy_plan((gdr_mapping_type_t)type));
 		ck_assert_int_eq(plan->type, type);
 		ck_assert_int_eq(plan->fences, type);
+		ck_assert(plan->to && plan->from);
 	}
 	ck_assert_ptr_eq(gdri_copy_plan(GDR_MAPPING_TYPE_MAX),
 			 gdri_copy_plan(GDR_MAPPING_TYPE_DEVICE));
@@ -281,6 +292,7 @@ static const struct unit_test tests[] = {
 	{ "XCR0", xcr0 },
 	{ "CPUID", cpuid },
 	{ "choice by CPU", choice },
+	{ "this CPU", this_cpu },
 #elif defined(__aarch64__)
 	{ "auxiliary vector", hwcap },
 	{ "choice by CPU", choice },

@@ -163,8 +163,18 @@ static void older_drivers(void)
 	ck_assert_int_eq(fd, -7);
 }
 
+static const char *bus_id;
+
+static CUresult says_bus_id(char *text, int size, CUdevice dev)
+{
+	(void)dev;
+	snprintf(text, (size_t)size, "%s", bus_id);
+	return CUDA_SUCCESS;
+}
+
 static void pci_addresses(void)
 {
+	static const char *const wrong[] = { "0000:100:00.0", "0000:01:20.0", "0000:01:00.8", "x" };
 	struct gdri_pci_address a, b;
 	uint64_t bytes = 0;
 	bool is;
@@ -184,6 +194,22 @@ static void pci_addresses(void)
 	cuda_hooks.set_fail("cuDeviceGetPCIBusId:*=999");
 	FAILS(-EIO, gdri_cuda_pci_address(0, &b));
 	cuda_hooks.set_fail(NULL);
+	gdri_cu.cuDeviceGetPCIBusId = says_bus_id;
+	for (size_t i = 0; i < COUNT(wrong); i++) {
+		bus_id = wrong[i];
+		FAILS_WITH(-EIO, wrong[i], gdri_cuda_pci_address(0, &b));
+	}
+	bus_id = "10000:ff:1f.7";
+	OK(gdri_cuda_pci_address(0, &b));
+	ck_assert(b.domain == 0x10000 && b.bus == 0xff && b.device == 31);
+}
+
+static void no_exports(void)
+{
+	wrap_reset();
+	wrap_deny_symbol("cuMemGetHandleForAddressRange");
+	OK(gdri_cuda_load());
+	FAILS_WITH(-ENODEV, "has no cuMemGetHandleForAddressRange", gdri_cuda_can_export());
 }
 
 /* A GPU of which CUDA does not say that its link is coherent has none. */
@@ -578,6 +604,7 @@ static const struct unit_test tests[] = {
 	{ "driver without free by stream", older_drivers, "", "cuMemFreeAsync", true },
 	{ "driver without streams", older_drivers, "", "cuStreamSynchronize", true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
+	{ "no exports", no_exports, "" },
 	{ "coherent links", coherent_links, "GDRSIM_COHERENT=1" },
 	{ "no NVML", no_nvml, "" },
 	{ "results as errno", results_as_errno, "", .bare = true },

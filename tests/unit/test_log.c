@@ -198,8 +198,8 @@ static void no_key(void)
 
 static void bounded_texts(void)
 {
-	struct gdri_text text = { .len = 0 };
-	char piece[301];
+	struct gdri_text text = { .len = 0 }, full = { .len = 0 };
+	char piece[301], all[sizeof(full.s) + 1] = "";
 
 	memset(piece, 'b', 300);
 	piece[300] = '\0';
@@ -207,6 +207,9 @@ static void bounded_texts(void)
 		gdri_text_add(&text, "%s", piece);
 	ck_assert_uint_eq(text.len, sizeof(text.s) - 1);
 	ck_assert_uint_eq(strlen(text.s), sizeof(text.s) - 1);
+	memset(all, 'c', sizeof(full.s)); /* one more than there is room for */
+	gdri_text_add(&full, "%s", all);
+	ck_assert_uint_eq(full.len, sizeof(full.s) - 1);
 	for (int i = 0; i < 10; i++)
 		(void)!gdri_fail(EIO, "%s%s", gdri_error_text(), piece);
 	ck_assert_uint_eq(strlen(barcopy_last_error()), 1023);

@@ -151,12 +151,30 @@ static void descriptor_0(void)
 	ck_assert_int_eq(is_closed(&fd), 0);
 }
 
+/* Without memory for its number, an open closes what it has opened. */
+static void no_memory_for_a_number(void)
+{
+	int fd, next = dup(0);
+
+	close(next);
+	OK(gdri_process_enter());
+	wrap_reset();
+	wrap_fail("realloc", 1, ENOMEM);
+	FAILS(ENOMEM, (gdri_fork_open("/dev/null", O_RDONLY) < 0 ? errno : 0));
+	ck_assert_str_eq(wrap_failed(), "realloc");
+	wrap_reset();
+	fd = gdri_fork_open("/dev/null", O_RDONLY);
+	ck_assert_int_eq(fd, next);
+	gdri_fork_close(fd);
+}
+
 static const struct unit_test tests[] = {
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },
 	{ "deferred work", deferred_work, "" },
 	{ "descriptor 0", descriptor_0, "" },
+	{ "no memory for a number", no_memory_for_a_number, "" },
 };
 
 UNIT_MAIN("process", tests)

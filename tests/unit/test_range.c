@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* barcopy_map_range(): errors, the word of a flush, a full BAR; tests/model has the rest. */
+/* barcopy_map_range(): errors, the word of a flush, vectors, a full BAR; tests/model has the rest. */
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -14,6 +14,28 @@ static unsigned long maps_made(void)
 	*(void **)&calls = dlsym(RTLD_DEFAULT, "gdrsim_rm_calls");
 	ck_assert_ptr_nonnull(calls);
 	return calls("RM_MAP_MEMORY");
+}
+
+/* A vector is read from its first piece on; a wrong piece is named, with what is wrong. */
+static void vectors(void)
+{
+	char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	barcopy_handle_seg_t *v = (barcopy_handle_seg_t *)(void *)(pages + PAGE);
+	void *cpu;
+
+	ck_assert_ptr_ne(pages, MAP_FAILED);
+	ck_assert_int_eq(mprotect(pages, PAGE, PROT_NONE), 0);
+	OK(barcopy_map_range(g, vmm_new(0, 1), 64, 0, &cpu, &v[0].handle));
+	v[0].seg = (barcopy_copy_seg_t){ .map_ptr = cpu, .host_ptr = v + 2, .size = 8 };
+	v[1] = v[0];
+	OK(barcopy_copyv_to_mappings(v, 2, 0));
+	for (int i = 0; i < 2; i++) {
+		v[1].seg.flags = i ? 0 : 1u << 31;
+		v[1].seg.reserved = i;
+		FAILS_WITH(EINVAL, "segment 1: unknown flags or reserved not 0",
+			   barcopy_copyv_to_mappings(v, 2, 0));
+	}
+	OK(barcopy_unmap_range(g, v[0].handle));
 }
 
 /* A flush reads the word around the range's first byte; behind the last page nothing is mapped. */
@@ -126,6 +148,7 @@ static void no_space(void)
 
 static const struct unit_test tests[] = {
 	{ "flush", flush },
+	{ "vectors", vectors },
 	{ "pages that cannot be protected", not_protected },
 	{ "errors", errors },
 	{ "no space", no_space, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=32" },
