@@ -85,8 +85,14 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 	if (m->kind == GDRI_MEMORY_UNKNOWN || !m->size)
 		return 0;
 	region->host = m->kind == GDRI_MEMORY_HOST;
-	if (region->host)
-		return add(region, m);
+	if (region->host) {
+		int rc = add(region, m);
+
+		if (!rc && (low < m->base || high - m->base > m->size))
+			rc = gdri_fail(EINVAL, "the range reaches beyond host memory of 0x%zx bytes",
+				       m->size);
+		return rc;
+	}
 	if (low - m->base >= m->size)
 		hole = hole_at(low);
 	while (at && at < high) {
@@ -297,8 +303,8 @@ static bool learn(struct gdri_region *region, const struct gdri_memory *m)
 	struct gdri_late_page *late;
 	struct gdri_part *part;
 
-	if (region->host || m->kind != GDRI_MEMORY_DEVICE ||
-	    m->base + m->size - page > GPU_PAGE_SIZE || !page_is_held(region, page))
+	if (m->kind != GDRI_MEMORY_DEVICE || m->base + m->size - page > GPU_PAGE_SIZE ||
+	    !page_is_held(region, page))
 		return false;
 	late = make_late_page(region, page);
 	for (unsigned int i = first; late && i <= last; i++)
@@ -347,7 +353,9 @@ enum gdri_validity gdri_region_verify(const struct gdri_region *region, struct g
 			addr = hole = part->end;
 			continue;
 		}
-		behind = learner && region->part_count ? learn_at(learner, addr) : 0;
+		if (!learner || !region->part_count || region->host)
+			return GDRI_UNKNOWN;
+		behind = learn_at(learner, addr);
 		if (!behind)
 			return GDRI_UNKNOWN;
 		if (behind > addr) {

@@ -59,8 +59,8 @@ struct view *new_view(int *wanted)
 
 void view_beyond(struct view *v, int *wanted)
 {
-	if (w.machine->gpu || *wanted || v->mem->kind != PLAIN || v->mem->size % 256 == 0 ||
-	    !once_in(20))
+	if (w.machine->gpu || *wanted || v->mem->kind == CHUNKED ||
+	    (v->mem->kind == PLAIN && v->mem->size % 256 == 0) || !once_in(20))
 		return;
 	v->size = v->mem->size - v->off + 1;
 	*wanted = EINVAL;

@@ -85,11 +85,46 @@ static void registered_without_flags(void)
 	cuda_hooks.set_fail(NULL);
 }
 
+/* A range that begins before its allocation, or ends behind it, is neither mapped nor a hit. */
+static void beyond(void)
+{
+	uint64_t a = (uintptr_t)standin_host_alloc(700, 0);
+	const struct {
+		uint64_t addr;
+		size_t size;
+	} rows[] = { { a - 1, 2 }, { a + 699, 2 }, { a, 701 }, { a - 256, PAGE }, { a, 1400 } };
+	barcopy_region_t r, whole;
+	barcopy_cache_t cache;
+	gdr_mh_t h;
+	void *va;
+
+	standin_host_alloc(700, 0); /* behind it */
+	for (int notified = 0; notified < 2; notified++) {
+		cache = cache_with(g, notified, 0);
+		for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+			uint64_t addr = rows[i / 2].addr;
+			size_t size = rows[i / 2].size;
+
+			if (i % 2)
+				OK(barcopy_cache_get(cache, a, 700, &whole));
+			FAILS_WITH(EINVAL, "beyond host memory of 0x2bc bytes",
+				   barcopy_cache_get(cache, addr, size, &r));
+			FAILS(EINVAL, barcopy_map_range(g, addr, size, 0, &va, &h));
+			if (i % 2)
+				OK(barcopy_cache_put(cache, &whole));
+		}
+		OK(barcopy_cache_destroy(cache));
+	}
+	OK(gdr_pin_buffer_v2(g, a, PAGE, 0, &h)); /* a pin may be rounded up */
+	OK(gdr_unpin_buffer(g, h));
+}
+
 static const struct unit_test tests[] = {
 	{ "unknown bounds", unknown_bounds, "" },
 	{ "integrated GPU, the start by host address", start_by_host_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },
+	{ "beyond an allocation", beyond, "" },
 	{ "registered memory without flags", registered_without_flags, "" },
 };
 
