@@ -128,7 +128,8 @@ int barcopy_queue_get_view(barcopy_queue_t queue, barcopy_queue_view_t *view);
  * @param flags       0 or BARCOPY_QUEUE_ORDERED: that kernel sees all that the thread stored
  *                    before, in host memory too
  * @param timeout_ns  how long to wait for space; 0: do not wait; UINT64_MAX: no limit. A wait
- *                    checks every 100 ms whether the CUDA context works.
+ *                    checks every 100 ms whether the CUDA context works; a call with 0 does
+ *                    not, so that a program that only polls never gets EPIPE.
  * @return 0; ETIMEDOUT (the ring is full); EPIPE (the context has ended); EMSGSIZE (size);
  *         ESHUTDOWN (stopped); EINVAL (queue, NULL, flags); EACCES.
  */
@@ -217,7 +218,7 @@ int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
  * after barcopy_queue_receive(). One thread at a time.
  * @param messages    entries from *count on are undefined afterwards
  * @param count       set to the number of posts received; to 0 with ETIMEDOUT and EPIPE
- * @param timeout_ns  as in barcopy_queue_send()
+ * @param timeout_ns  as in barcopy_queue_send(), but calls with 0 check the CUDA context as well
  * @return 0; ETIMEDOUT; EPIPE (no post is left, and barcopy_port_end() was called or the context
  *         has ended); EINVAL (port, NULL, n is 0); EACCES.
  */
