@@ -107,8 +107,8 @@ ok "a partial archive is removed"
 mkdir "$tmp/bin" && printf '#!/bin/sh\nfor a; do\n\t[ "$last" != -o ] || : >"$a"\n\t[ "$last" != -MF ] || echo half >"$a"\n\tlast=$a\ndone
 case " $* " in *" -c "*) kill -KILL 0 ;; esac\nPATH=%s exec %s "$@"\n' "$PATH" "$(command -v gcc)" >"$tmp/bin/gcc" && chmod +x "$tmp/bin/gcc"
 rm -rf "$o"
-{ ! PATH=$tmp/bin:$PATH setsid -w make -C "$src" O="$o" CFLAGS=-O0 "$built" >"$tmp/log"; } 2>/dev/null &&
-	in_src O="$o" CFLAGS=-O0 "$built" && test -s "$built" && keeps CFLAGS=-O0
+{ ! PATH=$tmp/bin:$PATH setsid -w make -C "$src" O="$o" CC=gcc CFLAGS=-O0 "$built" >"$tmp/log"; } 2>/dev/null &&
+	in_src O="$o" CC=gcc CFLAGS=-O0 "$built" && test -s "$built" && keeps CC=gcc CFLAGS=-O0
 ok "a killed compilation starts again"
 
 in_src O="$o" CPPFLAGS='-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64' "$built"
