@@ -12,7 +12,8 @@ const struct subject *const subjects[] = {
 void machine_collect(struct machine *m, const struct root *root, const struct probes *probes)
 {
 	*m = (struct machine){ .root = root, .probe = probes };
-	pci_collect(&m->pci, root);
+	if (!probes->stand_in) /* no GPU of this machine is used */
+		pci_collect(&m->pci, root);
 	machine_add_units(m);
 	for (const struct subject *const *s = subjects; *s; s++)
 		if ((*s)->collect)

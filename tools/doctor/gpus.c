@@ -71,8 +71,7 @@ static void check_shown(const struct machine *m, struct report *r, const struct 
 			? text("CUDA_VISIBLE_DEVICES is \"%s\": unset it to see all GPUs", visible)
 			: "if this process should have it, allow it that GPU";
 
-	if (!m->probe->init_code && !m->probe->stand_in && !u->probe &&
-	    !strcmp(u->pci->driver, "nvidia"))
+	if (!m->probe->init_code && !u->probe && !strcmp(u->pci->driver, "nvidia"))
 		finding(r, SEV_NOTE, u->id,
 			"it was not tried, and does not count in the exit status", advice,
 			"%s is not shown by CUDA", u->name);
