@@ -422,11 +422,13 @@ static void no_post_without_end(void)
 {
 	for (uint32_t manual = 0; manual < 2; manual++) {
 		barcopy_port_t p = new_port(16, manual);
+		struct gdri_port *inside = gdri_ring_find(&gdri_ports, p);
 
 		for (int i = 0; i < 16; i++)
 			write_line(p, i, BARCOPY_PORT_HEAD_CALL, 0);
-		((struct gdri_port *)gdri_ring_find(&gdri_ports, p))->ring.shift = 63;
+		inside->ring.shift = 63;
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+		ck_assert_uint_eq(inside->received, 16); /* no more than were there at once */
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, MILLISECOND));
 		write_line(p, 3, 48, 0);
 		OK(barcopy_port_receive(p, m, 1, &n, 0));
