@@ -39,8 +39,6 @@ static const struct tool tool = {
 	ARRAY_SIZE(options),
 	.examples = "  gdrcopy_apiperf -s 64K -n 1000\n"
 		    "      what pin, map and the other calls cost for one GPU page\n"
-		    "  gdrcopy_apiperf -s 16M\n"
-		    "      64 KiB and its doubles up to 16 MiB\n"
 		    "  gdrcopy_apiperf -H\n"
 		    "      with a histogram of each call",
 };

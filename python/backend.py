@@ -96,10 +96,6 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return _write(wheel_directory, list(_sources()))
 
 
-def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    return _write(wheel_directory, [("barcopy.pth", _HERE.encode() + b"\n")])
-
-
 def build_sdist(sdist_directory, config_settings=None):
     base = f"barcopy-{_version()}"
     files = [("LICENSE", text) for text in _licence()]

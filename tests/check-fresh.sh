@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Both commands of the README on a machine that has never seen the project: `make check-fresh`.
-#   check-fresh.sh [--dir DIR] [--keep] [bookworm] [trixie]      both if none is named
+#   check-fresh.sh [--dir DIR] [bookworm] [trixie]      both if none is named
 #
 # For each: a minimal root of that Debian (gcc, make, ca-certificates, git, nothing else) in DIR
 # (build/fresh), the last commit cloned into it, `make demo`, what `make check` installs, and `make check`. Mirrors and
-# how to reach them are this machine's own. Logs and times stay in DIR; a root goes when all has passed,
-# unless --keep. What is mounted is seen in a mount namespace alone that goes with the last process in it,
+# how to reach them are this machine's own. Logs and times stay in DIR; a root goes when all has passed.
+# What is mounted is seen in a mount namespace alone that goes with the last process in it,
 # and the processes are in a PID namespace: nothing stays mounted, however this ends.
 #
 # Needs root, debootstrap, some 4 GiB for each root. Ends with `N passed, N failed, N skipped`.
@@ -14,11 +14,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/common/debian.bash
 . tests/common/debian.bash
-dir=build/fresh keep='' suites=()
+dir=build/fresh suites=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	--dir) shift && dir=${1:?} ;;
-	--keep) keep=yes ;;
 	bookworm | trixie) suites+=("$1") ;;
 	*) sed -n '4s/^#  *//p' "$0" >&2; exit 2 ;;
 	esac
@@ -100,7 +99,7 @@ for suite in "${suites[@]}"; do
 	step "$suite" demo inside "$root" make -C /root/barcopy --no-print-directory demo || good=
 	step "$suite" install inside "$root" /root/barcopy/tests/deps.sh check || good=
 	step "$suite" check inside "$root" make -C /root/barcopy --no-print-directory check || good=
-	[ -z "$good" ] || [ -n "$keep" ] || rm -rf --one-file-system "$root" "$root.made"
+	[ -z "$good" ] || rm -rf --one-file-system "$root" "$root.made"
 done
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

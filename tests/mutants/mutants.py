@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Mutation test: makes one change at a time in a copy of the tree; a test program must fail.
 
-  tests/mutants/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR] [--list]
+  tests/mutants/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR]
   tests/mutants/mutants.py [-o BUILD_DIR] --fences
 
 The changes of a seed are COUNT (40) first-order mutants of each layer of src/ and of include/barcopy_queue.cuh (layer
@@ -478,7 +478,6 @@ def main():
     a.add_argument('-n', metavar='COUNT', type=int, default=40)
     a.add_argument('-j', metavar='JOBS', type=int, default=os.cpu_count())
     a.add_argument('--fences', action='store_true')
-    a.add_argument('--list', action='store_true', help='print the mutants, run none')
     a = a.parse_args()
     a.o = os.path.abspath(a.o)
     os.chdir(os.path.dirname(os.path.abspath(__file__)) + '/../..')
@@ -511,11 +510,6 @@ def main():
             seed = str(random.randrange(1000, 10**6)) if seed == 'fresh' else seed
             rounds[seed] = chosen(filter(wanted, everything), seed, a.n)
         rounds['by hand'] = list(filter(wanted, by_hand()))
-    if a.list:
-        for seed, mutants in rounds.items():
-            for x in mutants:
-                print(seed, x.file, x.line, x.function, x.op, x.text, sep='\t')
-        return 0
 
     where = [('tests/unit/test_', 'test_'), ('tests/attack/attack_', 'test_attack_'), ('tests/model/test_', 'test_'),
              ('tests/gpu/test_', 'gpu_test_'),
