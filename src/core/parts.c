@@ -71,7 +71,7 @@ static __attribute__((noinline)) uint64_t hole_at(uint64_t addr)
 
 /*
  * If CUDA knows neither the first GPU page nor the last byte, nor *m, give up. Holes are crossed in
- * at most 512 steps of the alignment: a GPU page of a hole is an error, and so is a hole at the end.
+ * at most 512 steps of the alignment: a GPU page of a hole is an error, as is a hole at the end.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
