@@ -370,7 +370,7 @@ done
 quick gdrcopy_pplat --sim "$sim" -q
 expect "pplat: -q" 0 'all data verified'
 check "pplat: -q: six round trips and three figures" \
-	[ "$(grep -Ec ' (8|48|240)( +[0-9.]+){2}$|^(million|a send).* [0-9.]+$' "$out")" -eq 10 ]
+	[ "$(grep -Ec ' (8|48|240)( +[0-9.]+){2}$|^(million|a send).* [0-9.]+$' "$out")" -eq 9 ]
 quick gdrcopy_pplat --sim "$sim" -q --json
 json "pplat: -q --json" '
 assert [r["size"] for r in d["round_trips"]] == [8, 48, 48, 240, 48, 48] and d["verified"] is True
