@@ -141,9 +141,10 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 
 			if (head == BARCOPY_PORT_HEAD_CALL) {
 				skip(p, at++);
-				if (at - first >= p->ring.lines)
-					break; /* a kernel may write on: the limit holds */
-				continue;
+				if (at - first < p->ring.lines)
+					continue;
+				p->looks = PORT_LOOKS - 1; /* a kernel may write on: see rest() */
+				break;
 			}
 			/*
 			 * Another thread closed the slot before its last answer, which came before

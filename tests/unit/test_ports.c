@@ -429,6 +429,9 @@ static void no_post_without_end(void)
 		inside->ring.shift = 63;
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
 		ck_assert_uint_eq(inside->received, 16); /* no more than were there at once */
+		/* The clock is read after each pass, and one more pass follows the limit. */
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 1));
+		ck_assert_uint_eq(inside->received, 16 + 3 * 16);
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, MILLISECOND));
 		write_line(p, 3, 48, 0);
 		OK(barcopy_port_receive(p, m, 1, &n, 0));
