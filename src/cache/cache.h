@@ -2,37 +2,37 @@
 /*
  * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
  * (barcopy_map_range()) share a region while it is used. Both are a struct gdri_cache.
- *
  * An entry is a region that can be found. Its atomic word counts its users, and has LIVE while
  * threads may become users. Without cache->lock only a user reads the rest, but for the atomic
- * addresses, which a hit reads twice. The lock's holder releases an entry that is not LIVE and has
- * no users. The memory of entries and tables is never given back, for hits during gdr_close().
+ * addresses. A hit reads those again as a user: the entry may have become another one. An entry
+ * that is neither LIVE nor used is released under the lock: by who ended it, or by its last put.
+ * The memory of entries and tables is never given back, for hits during gdr_close().
+ * A hit is verified: CUDA still gives its bytes the buffer IDs of the pin; else it is no hit. In a
+ * cache that is BARCOPY_CACHE_NOTIFIED, bytes that were pinned or verified before are not verified.
  *
- * The table names one entry for each GPU page: that of the newest region. In a registration cache
- * two regions share at most the page at their border, and each has a page of its own. So a look-up
- * and an invalidation look one page beyond both ends of their range. Regions of ranges may overlap:
- * nobody invalidates them, and each hit is verified.
+ * The table names one entry for each GPU page: the newest region's. In a registration cache two
+ * regions share at most the page at their border, and each has a page of its own. So a look-up and
+ * an invalidation look one page beyond both ends. Ranges may overlap; nobody invalidates them.
  *
- * What a miss pins: the range; allocations of up to 2 MiB at its ends, whole; the regions that it
- * overlaps by more than a page at the border; and, where the range goes beyond those, as many bytes
- * as they have, but no part of a further region, up to half of the limit in all. Where the range
- * and those regions have more, the last two are left out. Those regions end either way. So what
- * slides or grows pins at most four times its path, or eight times if now at one end, now at the
- * other. What a range of barcopy_map_range() pins or shares has at most 2 MiB or twice its pages.
+ * A miss holds cache->lock. It pins the range; allocations of up to 2 MiB at its ends, whole; the
+ * regions that it overlaps by more than a page at the border; and, where the range goes beyond
+ * those, as many bytes as they have, but no part of a further region, up to half of the limit in
+ * all. Where the range and those regions have more, the last two are left out. A cache ends those
+ * regions either way. So what slides or grows pins at most four times its path, or eight times if
+ * now at one end, now at the other. What a range pins or shares has at most 2 MiB or twice its
+ * pages; short of space, it shares any region. A cache then evicts idle regions that are beyond its
+ * limits (bytes of each GPU, regions). If all are in use, their last puts do that.
  *
- * Invalidation waits for no lock and allocates nothing, as a hook may call it inside this very
- * code. It turns LIVE into DOOMED and puts the entry on cache->doomed. The lock's holder, or else
- * the invalidation, works that off. A miss says what it is pinning. An invalidation that overlaps
- * that sets a mark. The miss looks at the mark when the table has its entry, before others may use
- * that; if the mark is set, nobody finds it.
- *
+ * Invalidation waits for no lock or user and allocates nothing: hooks may call it in this code. It
+ * turns LIVE into DOOMED and puts the entry on cache->doomed. The lock's holder, or else the
+ * invalidation, works that off. A miss says what it pins; an invalidation that overlaps that sets a
+ * mark. Once the table has its entry, the miss looks at the mark; if it is set, nobody finds it.
  * An end has two steps. Under cache->lock the entry leaves the table and, without users, goes on
  * cache->released; under cache->ending a drain unpins what is there. Who finds `ending` taken goes
- * on, as its holder looks there again after the unlock. Who needs the regions unpinned, or their
- * space, waits. gdr_close() unpins regions in use at once.
- * Lock order: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. CUDA, the
- * driver and hooks of munmap() run under cache->lock in a miss, a trim, gdr_close() and a
- * barcopy_mem_alloc() that is short of memory.
+ * on, as its holder looks there again. Who needs regions unpinned, or their space, waits.
+ * gdr_close() unpins regions in use at once. Lock order: cache->lock, cache->ending, handle->lock,
+ * ctx->lock, the backends' locks. CUDA, the driver and munmap() hooks run under cache->lock in a
+ * miss, a trim, gdr_close() and a barcopy_mem_alloc() that is short of memory.
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
