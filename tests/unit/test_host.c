@@ -89,16 +89,21 @@ static void registered_without_flags(void)
 static void beyond(void)
 {
 	uint64_t a = (uintptr_t)standin_host_alloc(700, 0);
+	uint64_t b = (uintptr_t)standin_host_alloc(700, 0); /* behind it, in the same GPU page */
 	const struct {
 		uint64_t addr;
 		size_t size;
-	} rows[] = { { a - 1, 2 }, { a + 699, 2 }, { a, 701 }, { a - 256, PAGE }, { a, 1400 } };
+		uint64_t used; /* the allocation whose region is in use */
+	} rows[] = {
+		{ a - 1, 2, a },  { a + 699, 2, a }, { a, 701, a },   { a - 256, PAGE, a },
+		{ a, 1400, a },	  { b - 1, 2, b },   { b - 1, 701, b }, { a + 699, b - a, b },
+	};
 	barcopy_region_t r, whole;
 	barcopy_cache_t cache;
 	gdr_mh_t h;
 	void *va;
 
-	standin_host_alloc(700, 0); /* behind it */
+	ck_assert_uint_eq(b, a + 1024);
 	for (int notified = 0; notified < 2; notified++) {
 		cache = cache_with(g, notified, 0);
 		for (size_t i = 0; i < 2 * COUNT(rows); i++) {
@@ -106,7 +111,7 @@ static void beyond(void)
 			size_t size = rows[i / 2].size;
 
 			if (i % 2)
-				OK(barcopy_cache_get(cache, a, 700, &whole));
+				OK(barcopy_cache_get(cache, rows[i / 2].used, 700, &whole));
 			FAILS_WITH(EINVAL, "beyond host memory of 0x2bc bytes",
 				   barcopy_cache_get(cache, addr, size, &r));
 			FAILS(EINVAL, barcopy_map_range(g, addr, size, 0, &va, &h));
