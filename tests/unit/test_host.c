@@ -95,8 +95,8 @@ static void beyond(void)
 		size_t size;
 		uint64_t used; /* the allocation whose region is in use */
 	} rows[] = {
-		{ a - 1, 2, a },  { a + 699, 2, a }, { a, 701, a },   { a - 256, PAGE, a },
-		{ a, 1400, a },	  { b - 1, 2, b },   { b - 1, 701, b }, { a + 699, b - a, b },
+		{ a - 1, 2, a }, { a + 699, 2, a }, { a, 701, a },     { a - 256, PAGE, a },
+		{ a, 1400, a },	 { b - 1, 2, b },   { b - 1, 701, b }, { a + 699, b - a, b },
 	};
 	barcopy_region_t r, whole;
 	barcopy_cache_t cache;
