@@ -244,10 +244,11 @@ void step_get(void)
 	if (!v)
 		return;
 	before = view_in_force(v);
-	view_beyond(v, &wanted);
 	v->cache = (int)below(CACHES);
 	c = &w.cache[v->cache];
 	v->ctx = c->ctx;
+	if (c->o.validity != BARCOPY_CACHE_NOTIFIED) /* it finds a range that ends in a gap of a region */
+		view_beyond(v, &wanted);
 	if (!c->name)
 		return;
 	shared = !wanted && !c->o.max_bytes && shares(v);
