@@ -41,7 +41,7 @@ static _Thread_local struct {
 	const char *path, *instead;
 	int ignored, substitute; /* flags of mmap */
 	off_t lseek_size;
-	uint64_t clock_ns, clock_step;
+	uint64_t clock_ns, clock_step, slept;
 } w;
 
 static _Atomic long long mapped;
@@ -125,6 +125,11 @@ unsigned long wrap_calls(const char *name)
 		if (!strcmp(w.counts[i].name, name))
 			return w.counts[i].calls;
 	return 0;
+}
+
+uint64_t wrap_slept(void)
+{
+	return w.slept;
 }
 
 long long wrap_mapped(void)
@@ -380,5 +385,6 @@ WRAP(int, nanosleep, const struct timespec *t, struct timespec *left)
 {
 	if (w.on)
 		count("nanosleep");
+	w.slept += (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
 	return __real_nanosleep(t, left);
 }

@@ -64,6 +64,9 @@ const char *wrap_failed(void);
 /* Wrapped calls since wrap_reset(). */
 unsigned long wrap_calls(const char *name);
 
+/* ns that nanosleep() was asked for since wrap_reset(). */
+uint64_t wrap_slept(void);
+
 /* Bytes that this process mapped and has not unmapped again, by wrapped calls; may be negative. */
 long long wrap_mapped(void);
 

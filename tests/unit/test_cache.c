@@ -386,7 +386,7 @@ static void several_gpus(void)
 static void host_memory(void)
 {
 	CUdeviceptr d = vmm_new(0, 8);
-	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0);
+	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0), small;
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
 	barcopy_region_t r;
 
@@ -402,6 +402,12 @@ static void host_memory(void)
 	OK(barcopy_cache_get(cache, d + 2 * CHUNK, 3 * CHUNK, &r));
 	ck_assert_uint_eq(cache_stats(cache).regions, 1);
 	OK(barcopy_cache_put(cache, &r));
+	OK(barcopy_cache_destroy(cache));
+	/* An allocation of up to 2 MiB is cached as a whole, whatever the limit. */
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, PAGE);
+	small = (uintptr_t)standin_host_alloc(CHUNK, 0);
+	get_and_put(cache, small);
+	ck_assert(touch(cache, small + CHUNK / 2));
 	OK(barcopy_cache_destroy(cache));
 	/* A BAR of four chunks. */
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);

@@ -154,6 +154,12 @@ static void older_drivers(void)
 		OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 0, NULL, 65536, false, -1));
 		OK(gdri_cuda_free(&a));
 	}
+	if (strstr(missing, "Capturing")) {
+		CUcontext current = NULL;
+
+		CU(cuda.cuCtxGetCurrent(&current));
+		ck_assert(gdri_cuda_context_works(current));
+	}
 	if (strstr(missing, "AddressRange"))
 		FAILS_WITH(-ENOTSUP, missing, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	else if (strstr(missing, "Export"))
@@ -601,6 +607,7 @@ static const struct unit_test tests[] = {
 	{ "driver without VMM export", older_drivers, "", "cuMemExportToShareableHandle", true },
 	{ "driver without capture modes", older_drivers, "", "cuThreadExchangeStreamCaptureMode",
 	  true },
+	{ "driver without a capture's status", older_drivers, "", "cuStreamIsCapturing", true },
 	{ "driver without free by stream", older_drivers, "", "cuMemFreeAsync", true },
 	{ "driver without streams", older_drivers, "", "cuStreamSynchronize", true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },

@@ -64,6 +64,9 @@ static void test_events(void)
 	OK(barcopy_get_event_fd(g, &second));
 	ck_assert_str_eq(wrap_failed(), "poll");
 	wrap_reset();
+	wrap_fail("poll", 1, ENOMEM);
+	FAILS_WITH(ENOTSUP, "poll of /dev/gdrdrv: Cannot allocate", barcopy_get_event_fd(g, &(int){ -1 }));
+	wrap_reset();
 	ck_assert_int_ne(second, fd);
 	ck_assert_int_eq(fcntl(second, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(close(fd), 0);

@@ -102,7 +102,9 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_port_receive(p, NULL, 1, &n, 0));
 	FAILS(EINVAL, barcopy_port_receive(p, m, 1, NULL, 0));
 	FAILS_WITH(EINVAL, "n is 0", barcopy_port_receive(p, m, 0, &n, 0));
+	n = 7;
 	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+	ck_assert_uint_eq(n, 0);
 	FAILS(EINVAL, barcopy_port_answer(p, NULL, &answer, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, NULL, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, &answer, 1));
@@ -152,6 +154,7 @@ static void rests(void)
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
 		ck_assert_uint_eq(wrap_calls("sched_yield"), table[i].yields + more);
 		ck_assert_uint_eq(wrap_calls("nanosleep"), table[i].sleeps + 100 - more);
+		ck_assert_uint_eq(wrap_slept(), (table[i].sleeps + 100 - more) * table[i].sleep_ns);
 		ck_assert_uint_eq(cuda_hooks.calls("cuStreamIsCapturing") - asked, table[i].asked);
 		wrap_reset();
 		OK(barcopy_port_destroy(p));
@@ -405,11 +408,12 @@ static void no_post(void)
 {
 	barcopy_port_t p = new_port(16, BARCOPY_PORT_MANUAL);
 
-	write_line(p, 0, 48, 0);
+	write_line(p, 0, 63, 0); /* more than a line holds: no size */
 	write_line(p, 1, BARCOPY_PORT_HEAD_CALL, 0);
 	write_line(p, 2, 48, 0);
 	receive_all(p, 2);
 	ck_assert_uint_eq(m[1].post, 3);
+	ck_assert(m[0].size == 0 && m[1].size == 48);
 	FAILS_WITH(EINVAL, "was no post", barcopy_port_retire(p, 1, 3));
 	FAILS_WITH(EINVAL, "was no post", barcopy_port_retire(p, 2, 1));
 	OK(barcopy_port_retire(p, 3, 1));
