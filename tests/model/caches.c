@@ -290,6 +290,8 @@ void step_get(void)
 	MUST(!shared || amid || w.machine->small || s.misses == misses, "memory of a page that is pinned misses");
 	if (amid)
 		return;
+	if (s.misses != misses)
+		unnote(c, v->va, v->va + v->pages); /* its region has the place of those there */
 	v->noted = s.misses != misses;
 	if (!below(3))
 		hit_again(v, c);
