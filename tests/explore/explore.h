@@ -24,7 +24,9 @@
  * last 144000 of them, 910000000 to 910071999 and as many from 1020000000 on, ran on 9440aa40. The
  * seeds of a slice of 2000 shared one stand-in of the resource manager. 460000 more, 2000000000 to
  * 2000459999, ran on 81a4f124, each a process of its own: none failed. 60000 from 2200000000 on ran
- * on b79dbc3b, and 24000 from 2300000000 and 2310000000 on, on e48f9bc2: none failed.
+ * on b79dbc3b, and 24000 from 2300000000 and 2310000000 on, on e48f9bc2: none failed. On 2026-11-28 none
+ * failed of 60000 from 2500000000 on (five times 12000, 1000000 apart), on 0909dafc, and of 260000 and
+ * 494000 from 2600000000 and 2700000000 on (26 times 10000, 19 times 26000, 100000 apart), on e7f3d636.
  *
  * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c has
  * a barrier that a plain access lacks, hooks.c a fence behind an unlock), accesses of CUDA's, of the
