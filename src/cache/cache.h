@@ -20,8 +20,8 @@
  * all. Where the range and those regions have more, the last two are left out. A cache ends those
  * regions either way. So what slides or grows pins at most four times its path, or eight times if
  * now at one end, now at the other. What a range pins or shares has at most 2 MiB or twice its
- * pages; short of space, it shares any region. A cache then evicts idle regions that are beyond its
- * limits (bytes of each GPU, regions). If all are in use, their last puts do that.
+ * pages; short of space, it shares any region. A cache that is beyond its limits (bytes of each GPU,
+ * regions) then evicts idle regions. If all are in use, their last puts do that.
  *
  * Invalidation waits for no lock or user and allocates nothing: hooks may call it in this code. It
  * turns LIVE into DOOMED and puts the entry on cache->doomed. The lock's holder, or else the
