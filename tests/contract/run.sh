@@ -45,8 +45,9 @@ run() {
 	said "$name" "$text"
 }
 
-# Every run preloads the stand-in, so that it never meets a node of this machine.
-node=(LD_PRELOAD="$sim/libgdrdrv_node.so")
+# Every run preloads the stand-in and says whether RM is there, so that it never meets a node of this
+# machine: libgdrdrv_node.so serves RM's nodes only where GDRSIM_RM is set.
+node=(LD_PRELOAD="$sim/libgdrdrv_node.so" GDRSIM_RM=absent)
 nothing=("${node[@]}" GDRSIM_NODE=absent)
 rm=(LD_PRELOAD="$sim/libnvidia_node.so")
 dmabuf=("${rm[@]}" GDRSIM_DMABUF_MMAP=1 GDRSIM_DRIVER_VERSION=13030)
