@@ -90,6 +90,9 @@ int gdri_region_open(struct gdri_region *region, struct gdri_backends *backends,
 						.sync = !(flags & GDRI_REGION_NO_SYNC) };
 		request->mapped = region->mapped;
 		rc = verified ? gdri_parts_note(region, low, high, &request->memory) : 0;
+		/* CUDA knew the memory before: its ends, at least, have been freed since. */
+		if (!rc && attempt && !region->part_count)
+			break;
 		if (!rc)
 			rc = pin_and_map(region, backends, request, flags);
 		/* A plain pin is not found by its address, so it need not be verified. */

@@ -302,6 +302,34 @@ static void moved(void)
 	end();
 }
 
+static uint64_t ends[2];
+
+/* The first alone, or both. */
+static void free_ends(void)
+{
+	for (int i = 0; i <= unit_row; i++)
+		CU(cuda.cuMemFree_v2(ends[i]));
+}
+
+/* As moved(), but the middle is left, which does not become memory that CUDA does not know. */
+static void ends_freed(void)
+{
+	static const size_t size[] = { 65536, 65536, 65536, 4096 };
+	uint64_t addr[4];
+	gdr_mh_t h;
+	void *cpu;
+
+	side_by_side(size, addr, 4);
+	g = open_any();
+	ends[0] = addr[0];
+	ends[1] = addr[3];
+	wrap_reset();
+	wrap_before("mmap", free_ends);
+	FAILS_WITH(EINVAL, unit_row ? "is being freed or" : "is no memory of the GPU",
+		   barcopy_map_range(g, addr[0], addr[3] + size[3] - addr[0], 0, &cpu, &h));
+	end();
+}
+
 /* Without memory to note what a range holds it is not mapped. */
 static void no_memory(void)
 {
@@ -325,6 +353,8 @@ static const struct unit_test tests[] = {
 	{ "SYNC_MEMOPS", sync_memops, "" },
 	{ "SYNC_MEMOPS of VMM memory", on_its_gpu, "GDRSIM_DEVICES=2" },
 	{ "moved in the middle", moved, "" },
+	{ "its ends freed in the middle", ends_freed,
+	  "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so", .rows = 2 },
 	{ "no memory for parts", no_memory, "" },
 };
 
