@@ -139,13 +139,9 @@ void gdri_parts_set_sync_memops(struct gdri_region *region, bool verified)
 			.known = first_of(region, part),
 		};
 
-		/* Freed during the pin; the others may exist. */
-		if (!verified && !gdri_cuda_has_buffer_id(m.known, part->id))
-			continue;
-		part->sync_memops = gdri_cuda_sync_memops(&m);
-		/* CUDA refuses it for VMM memory, and then for all chunks. */
-		if (!part->sync_memops)
-			break;
+		/* It may have been freed during the pin; the others may exist. */
+		if (verified || gdri_cuda_has_buffer_id(m.known, part->id))
+			part->sync_memops = gdri_cuda_sync_memops(&m);
 	}
 }
 

@@ -244,7 +244,28 @@ static void sync_memops(void)
 	gdri_region_free_parts(&r);
 }
 
-/* VMM memory has no context: SYNC_MEMOPS is asked for on its own GPU, and once: CUDA refuses it. */
+/* Behind VMM memory, for which CUDA refuses SYNC_MEMOPS, plain memory gets it. */
+static void behind_vmm(void)
+{
+	static const size_t size[] = { CHUNK, CHUNK };
+	struct gdri_region r;
+	uint64_t addr[2];
+
+	side_by_side(size, addr, 2);
+	CU(cuda.cuMemFree_v2(addr[0]));
+	ck_assert_uint_eq(vmm_new(addr[0], 1), addr[0]);
+	r = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(r.part_count, 2);
+	gdri_parts_set_sync_memops(&r, true);
+	ck_assert(!gdri_region_sync_memops(&r, addr[0], addr[1]));
+	ck_assert_int_eq(standin_sync_memops(addr[1]), 1);
+	ck_assert(gdri_region_sync_memops(&r, addr[1], r.high));
+	ck_assert(!gdri_region_sync_memops(&r, r.low, r.high));
+	gdri_region_free_parts(&r);
+}
+
+/* VMM memory has no context: SYNC_MEMOPS is asked for on its own GPU, for each chunk. */
 static void on_its_gpu(void)
 {
 	unsigned long retained, asked;
@@ -260,7 +281,7 @@ static void on_its_gpu(void)
 	asked = cuda_hooks.calls("cuPointerSetAttribute");
 	OK(barcopy_map_range(g, d + CHUNK, 3 * CHUNK, 0, &cpu, &h[1]));
 	ck_assert_uint_eq(cuda_hooks.calls("cuDevicePrimaryCtxRetain"), retained);
-	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), asked + 1);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerSetAttribute"), asked + 3);
 	end();
 }
 
@@ -351,6 +372,7 @@ static const struct unit_test tests[] = {
 	{ "noted later", late, "" },
 	{ "parts and the heap", heap, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
+	{ "SYNC_MEMOPS behind VMM memory", behind_vmm, "" },
 	{ "SYNC_MEMOPS of VMM memory", on_its_gpu, "GDRSIM_DEVICES=2" },
 	{ "moved in the middle", moved, "" },
 	{ "its ends freed in the middle", ends_freed,
