@@ -259,7 +259,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  * @param size  bytes, 1 to info.mapped_size; rounded up to a host page
  * @return 0; EINVAL (size, NULL, handle, or the range was revoked); EAGAIN (mapped already);
  *         EACCES; ENODEV (no node of the GPU, as after chroot()); ENOMEM (address space; BAR1 is
- *         full); ENOTSUP; EIO.
+ *         full); EMFILE; ENFILE; ENOTSUP; EIO.
  */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 

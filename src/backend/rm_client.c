@@ -297,12 +297,9 @@ static struct gdri_rm_session own = { .ctl = -1 };
 static struct gdri_rm_gpu *gpus;
 static size_t users; /* pins, and pins in progress */
 
-/* A map, too, has one errno for every shortage. */
 int gdri_rm_open_node(const struct gdri_rm_gpu *gpu, int *fd)
 {
-	int rc = open_gpu_node(&gpu->own, gpu->minor, fd);
-
-	return gdri_is_short(rc) ? -ENOMEM : rc;
+	return open_gpu_node(&gpu->own, gpu->minor, fd);
 }
 
 /* CUDA's ordinals, RM's instances and the minors differ: the PCI address identifies a GPU. */

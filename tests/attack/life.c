@@ -44,7 +44,8 @@ bool errno_documented(const char *call, int err)
 	} all[] = {
 		{ "gdr_open", { ENODEV, EACCES, EINVAL, ENOMEM, EMFILE, ENFILE, EIO } },
 		{ "gdr_pin_buffer_v2", { PIN } },
-		{ "gdr_map", { EINVAL, EAGAIN, EACCES, ENODEV, ENOMEM, ENOTSUP, EIO } },
+		{ "gdr_map",
+		  { EINVAL, EAGAIN, EACCES, ENODEV, ENOMEM, EMFILE, ENFILE, ENOTSUP, EIO } },
 		{ "gdr_unmap", { THE_END } },
 		{ "gdr_unpin_buffer", { THE_END } },
 		{ "gdr_close", { THE_END } },

@@ -296,6 +296,24 @@ static void bar1_full(void)
 	rm_whole_life("when there is room again", p, 8 * MIB);
 }
 
+/* A map, and what maps at its creation, say that descriptors are short, and not memory. */
+static void no_descriptors(void)
+{
+	CUdeviceptr p = standin_alloc(MIB);
+	const char *text = "/dev/nvidia0: Too many open files";
+	barcopy_mem_t mem;
+	gdr_mh_t h;
+	void *va;
+
+	OK(gdr_pin_buffer(rm_g, p, MIB, 0, 0, &h));
+	rm_sim.faults("OPEN_DEVICE:*=EMFILE");
+	FAILS_WITH(EMFILE, text, gdr_map(rm_g, h, &va, MIB));
+	FAILS_WITH(EMFILE, text, barcopy_mem_alloc(rm_g, 0, MIB, 0, &mem));
+	rm_sim.faults(NULL);
+	OK(gdr_map(rm_g, h, &va, MIB));
+	OK(gdr_unpin_buffer(rm_g, h));
+}
+
 /* BAR1 has room for the first objects of several, not for the last. */
 static void bar1_full_half_way(void)
 {
@@ -562,6 +580,7 @@ static const struct unit_test tests[] = {
 	{ "BAR1 is full, no NVML", bar1_full, "GDRSIM_BAR1_MIB=16 GDRSIM_FAIL=nvmlInit:*=9" },
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
+	{ "no descriptors", no_descriptors, "" },
 	{ "no pages", no_pages, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },

@@ -86,9 +86,9 @@ static void tried_again(void)
 		unsigned int kept;
 	} table[] = {
 		{ "OPEN_CTL:1=EMFILE", EMFILE, 0 },	{ "RM_ALLOC.41:1=0x1a", ENOMEM, 0 },
-		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	{ "OPEN_DEVICE:1=ENFILE", ENOMEM, 0 },
+		{ "CARD_INFO:1=ENOMEM", ENOMEM, 0 },	{ "OPEN_DEVICE:1=ENFILE", ENFILE, 0 },
 		{ "OPEN_DEVICE:1=EIO", EIO, 0 },	{ "RM_ALLOC.80:1=0x51", ENOMEM, 0 },
-		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	{ "OPEN_DEVICE:2=EMFILE", ENOMEM, 1 },
+		{ "RM_DUP_OBJECT:2=0x51", ENOMEM, 1 },	{ "OPEN_DEVICE:2=EMFILE", EMFILE, 1 },
 		{ "RM_MAP_MEMORY:1=0x1a", ENOMEM, 1 },	{ "RM_MAP_MEMORY:2=ENOMEM", ENOMEM, 1 },
 		{ "MMAP:2=EAGAIN", ENOMEM, 1 },		{ "RM_DUP_OBJECT:1=0xffff", ENOTSUP, 1 },
 		{ "RM_MAP_MEMORY:2=0x0f", ENOTSUP, 1 },
@@ -313,7 +313,7 @@ static void closed_once(void)
 static void few_descriptors(void)
 {
 	struct rlimit all, few;
-	int high = 0, rc;
+	int high = 0, rc, err;
 
 	plain = standin_alloc(MIB);
 	for (int fd = 0; fd < 1024; fd++)
@@ -328,8 +328,10 @@ static void few_descriptors(void)
 		OK(setrlimit(RLIMIT_NOFILE, &few));
 		rc = rm_pin(plain, MIB, 0);
 		OK(setrlimit(RLIMIT_NOFILE, &all));
-		ck_assert_msg(rc == EMFILE || rc == ENOMEM || (!rc && left > 4), "%u left: %d: %s",
-			      left, rc, barcopy_last_error());
+		/* The stand-in's memory takes a descriptor, of which CUDA tells no more. */
+		err = strstr(barcopy_last_error(), "CUDA_ERROR_OUT_OF_MEMORY") ? ENOMEM : EMFILE;
+		ck_assert_msg(rc == err || (!rc && left > 4), "%u left: %d: %s", left, rc,
+			      barcopy_last_error());
 	}
 	rm_whole_life("with enough", plain, MIB);
 }
