@@ -178,8 +178,7 @@ static void set_up_queue(struct gdri_ring *r, const void *options)
 	q->requests = r->control + BARCOPY_QUEUE_CONTROL;
 	q->state = r->pages->host;
 #ifndef GDRI_TSAN /* the sanitizer does not see MOVDIR64B */
-	q->direct =
-		r->plan->type == GDR_MAPPING_TYPE_WC && (gdri_cpu_features() & GDRI_CPU_MOVDIR64B);
+	q->direct = r->plan->posts_lines;
 #endif
 	q->view = (barcopy_queue_view_t){
 		.requests = r->gpu + BARCOPY_QUEUE_CONTROL,

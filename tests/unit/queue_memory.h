@@ -77,7 +77,8 @@ enum {
 	AGENTS,
 	STACK = 131072,
 	HISTORY = 256,
-	STEPS = 1500000
+	STEPS = 1500000,
+	STEP_NS = 100000
 };
 
 /* Regions of a queue, in words. An address is a region's word times 8, plus BASE. */
@@ -156,6 +157,9 @@ static struct {
 	const uint64_t *freed[QUEUES]; /* lines of the ring that were read, or retired */
 	uint64_t base; /* lines before this run */
 	bool destroyed[QUEUES];
+	uint64_t told[QUEUES]; /* of those, lines that the device was told of */
+	struct gdri_port left; /* the port when its gate was opened last */
+	uint8_t marks[LINES];
 } m;
 
 static unsigned int below(unsigned int n)
@@ -237,7 +241,7 @@ static void wrong(const char *what)
 static uint64_t explored_time(void)
 {
 	yield();
-	return (uint64_t)m.steps * 100000;
+	return (uint64_t)m.steps * STEP_NS;
 }
 
 static unsigned int index_of(uintptr_t addr)
@@ -356,6 +360,10 @@ static void drain(int agent, bool all)
 
 static void host_store(uintptr_t addr, uint64_t value)
 {
+	if (word_of(addr) == AT_CREDIT && value <= m.told[queue_of(addr)])
+		wrong("a count is stored again, or goes back");
+	if (word_of(addr) == AT_CREDIT)
+		m.told[queue_of(addr)] = value;
 	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value };
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
@@ -399,13 +407,22 @@ static void know_gates(bool publish)
 		m.gates = m.now[m.me];
 }
 
+static struct gdri_port *port_of(pthread_mutex_t *gate)
+{
+	return (struct gdri_port *)(void *)((char *)gate - offsetof(struct gdri_port, gate));
+}
+
 static void gate_lock(pthread_mutex_t *gate)
 {
+	const struct gdri_port *p = port_of(gate);
 	int *taken = (int *)(void *)gate;
 
 	while (*taken && m.fault != NO_GATE)
 		yield();
 	*taken = 1;
+	if (m.left.done && (memcmp(m.marks, p->done, m.lines) || m.left.retired != p->retired ||
+			    m.left.shown != p->shown))
+		wrong("what a gate guards changes while it is open");
 	know_gates(false);
 	maybe();
 }
@@ -414,6 +431,8 @@ static void gate_unlock(pthread_mutex_t *gate)
 {
 	if (!*(int *)(void *)gate && m.fault != NO_GATE)
 		wrong("a gate is opened that was not closed");
+	m.left = *port_of(gate);
+	memcpy(m.marks, m.left.done, m.lines);
 	if (m.direct) /* by a locked instruction, which empties buffers (SDM 3A, 11.3.1) */
 		drain(m.me, true);
 	know_gates(true);

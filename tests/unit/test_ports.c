@@ -33,10 +33,9 @@ static void start_stream(void)
 
 static barcopy_port_t new_port(uint32_t lines, uint32_t flags)
 {
-	barcopy_port_options_t o = { .struct_size = sizeof(o),
-				     .lines = lines,
-				     .flags = flags,
-				     .spin_ns = 1000 };
+	barcopy_port_options_t o = {
+		.struct_size = sizeof(o), .lines = lines, .flags = flags, .spin_ns = 1000
+	};
 	barcopy_port_t p;
 
 	OK(barcopy_port_create(g, 0, &o, &p));
@@ -128,18 +127,19 @@ static void rests(void)
 {
 	static const struct {
 		uint64_t spin_ns, yield_ns, sleep_ns, step, timeout_ns;
-		unsigned int yields, sleeps, asked; /* of the first wait; the second one rests at once */
+		unsigned int yields[2], sleeps[2],
+			asked; /* of two waits: the second rests at once */
 	} table[] = {
-		{ 200000, 300000, 1000, 10000, MILLISECOND, 30, 50, 1 },
-		{ 200000, 300000, 0, 10000, MILLISECOND, 80, 0, 1 },
-		{ 1, 1, 1, 10 * MILLISECOND, 1000 * MILLISECOND, 0, 99, 21 },
+		{ 200000, 300000, 1000, 10000, MILLISECOND, { 30, 0 }, { 50, 100 }, 1 },
+		{ 200000, 300000, 0, 10000, MILLISECOND, { 80, 100 }, { 0, 0 }, 1 },
+		{ 1, 1, 1, 10 * MILLISECOND, 1000 * MILLISECOND, { 0, 0 }, { 99, 100 }, 21 },
+		{ 0, 1, 1, 10000, MILLISECOND, { 0, 0 }, { 0, 0 }, 1 },
 	};
 	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
 	barcopy_port_t p;
 
 	for (size_t i = 0; i < COUNT(table); i++) {
-		unsigned int more = table[i].sleep_ns ? 0 : 100;
-		unsigned long asked;
+		unsigned long asked, yields = 0, sleeps = 0;
 
 		o.spin_ns = table[i].spin_ns;
 		o.yield_ns = table[i].yield_ns;
@@ -148,13 +148,14 @@ static void rests(void)
 		asked = cuda_hooks.calls("cuStreamIsCapturing");
 		wrap_reset();
 		wrap_clock_steps(table[i].step);
-		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
-		ck_assert_uint_eq(wrap_calls("sched_yield"), table[i].yields);
-		ck_assert_uint_eq(wrap_calls("nanosleep"), table[i].sleeps);
-		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
-		ck_assert_uint_eq(wrap_calls("sched_yield"), table[i].yields + more);
-		ck_assert_uint_eq(wrap_calls("nanosleep"), table[i].sleeps + 100 - more);
-		ck_assert_uint_eq(wrap_slept(), (table[i].sleeps + 100 - more) * table[i].sleep_ns);
+		for (int k = 0; k < 2; k++) {
+			FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 64, &n, table[i].timeout_ns));
+			yields += table[i].yields[k];
+			sleeps += table[i].sleeps[k];
+			ck_assert_uint_eq(wrap_calls("sched_yield"), yields);
+			ck_assert_uint_eq(wrap_calls("nanosleep"), sleeps);
+		}
+		ck_assert_uint_eq(wrap_slept(), sleeps * table[i].sleep_ns);
 		ck_assert_uint_eq(cuda_hooks.calls("cuStreamIsCapturing") - asked, table[i].asked);
 		wrap_reset();
 		OK(barcopy_port_destroy(p));
@@ -300,7 +301,7 @@ static void ended(void)
 /* gdr_close() ends kernels that wait, and keeps the memory that they use. */
 static void closed(void)
 {
-	barcopy_port_t p = new_port(16, 0);
+	barcopy_port_t p = new_port(16, 0), other = new_port(16, 0);
 	unsigned long long bytes = standin_device_bytes(0);
 
 	launch(p, 4, 1, CALLS);
@@ -311,12 +312,15 @@ static void closed(void)
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 	ck_assert_uint_le(standin_device_bytes(0), bytes);
 	FAILS(EINVAL, barcopy_port_receive(p, m, 1, &n, 0));
+	FAILS(EINVAL, barcopy_port_receive(other, m, 1, &n, 0));
 }
 
 /* However long it may sleep, a receive sees the end, and asks CUDA. */
 static void long_sleeps(void)
 {
-	barcopy_port_options_t o = { .struct_size = sizeof(o), .spin_ns = 1, .sleep_ns = UINT64_MAX };
+	barcopy_port_options_t o = { .struct_size = sizeof(o),
+				     .spin_ns = 1,
+				     .sleep_ns = UINT64_MAX };
 	pthread_t thread;
 	barcopy_port_t p;
 

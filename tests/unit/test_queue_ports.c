@@ -39,7 +39,7 @@ static struct {
 	bool refused[PRODUCERS];
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
-	uint64_t count, handled, answers, waits, dropped, skipped;
+	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls;
 	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
 } run;
 
@@ -98,12 +98,31 @@ static unsigned long long limit(void)
 	return below(4) ? BARCOPY_PORT_NO_LIMIT : 20000000; /* 200 steps */
 }
 
+/* A wait with that limit has ended in vain. */
+static void check_late(uint64_t start, unsigned long long most)
+{
+	if (run.aborted)
+		return;
+	if ((uint64_t)m.steps * STEP_NS - start < most)
+		wrong("a wait ends before its limit");
+	run.late_waits++;
+}
+
+static void check_reply(uint64_t reply, int who, uint64_t n, unsigned int flags)
+{
+	run.answers++;
+	if (reply != answer_to(n, who))
+		wrong("an answer");
+	if (flags && oldest(0, IN + (unsigned int)who) < n)
+		wrong("what was copied before an answer is not seen");
+}
+
 /* Waits for the open call, gives it up or leaves it open. */
 static void finish_call(barcopy_poster_t *p, int who, bool must)
 {
 	unsigned int flags = below(2) ? BARCOPY_WARP_ORDERED : 0;
 	unsigned long long most = must ? BARCOPY_PORT_NO_LIMIT : limit(), reply;
-	uint64_t n = run.open_call[who];
+	uint64_t n = run.open_call[who], start = (uint64_t)m.steps * STEP_NS;
 
 	if (!p->call)
 		return;
@@ -111,22 +130,18 @@ static void finish_call(barcopy_poster_t *p, int who, bool must)
 		barcopy_port_drop(p);
 		run.dropped++;
 	} else if (barcopy_port_reply(p, &reply, most, flags)) {
-		run.answers++;
-		if (reply != answer_to(n, who))
-			wrong("an answer");
-		if (flags && oldest(0, IN + (unsigned int)who) < n)
-			wrong("what was copied before an answer is not seen");
-	} else if (!run.aborted && most == BARCOPY_PORT_NO_LIMIT) {
-		wrong("a call without answer");
+		check_reply(reply, who, n, flags);
+	} else {
+		check_late(start, most);
 	}
 }
 
 static void one_post(barcopy_poster_t *p, int who)
 {
-	unsigned int flags = below(2), data[12], how = below(5);
+	unsigned int flags = below(2), data[12], how = below(5), first;
 	bool call = how < 2, late;
-	unsigned long long most;
-	uint64_t n, post;
+	unsigned long long most, reply;
+	uint64_t n, post, start;
 
 	if (call)
 		finish_call(p, who, true);
@@ -139,10 +154,21 @@ static void one_post(barcopy_poster_t *p, int who)
 		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
 		maybe();
 	}
+	if (call && !below(4)) { /* as a whole */
+		first = data[0];
+		if (barcopy_port_call(p, data, 48, &reply, limit(), flags))
+			check_reply(reply, who, n, flags);
+		note_post(who, data[0] != first, late);
+		run.calls++;
+		return;
+	}
 	post = call ? barcopy_port_ask(p, data, 48, flags) : barcopy_port_post(p, data, 48, flags);
 	note_post(who, post, late);
+	if (call && !post && p->call)
+		wrong("a call that was not posted is open");
 	if (!post)
 		return;
+	start = (uint64_t)m.steps * STEP_NS;
 	if (call) {
 		run.open_call[who] = n;
 		if (below(3))
@@ -152,8 +178,8 @@ static void one_post(barcopy_poster_t *p, int who)
 		flags = below(2);
 		if (barcopy_port_wait(p, post, most, flags))
 			check_taken(post, who, n, flags);
-		else if (!run.aborted && most == BARCOPY_PORT_NO_LIMIT)
-			wrong("a wait without limit ends");
+		else
+			check_late(start, most);
 	} else if (how == 3) {
 		flags = below(2);
 		if (barcopy_port_taken(p, post, flags))
@@ -197,6 +223,7 @@ static void kernels(void)
 		forget();
 		run.refused[who] = false;
 		run.late[who] = 0;
+		memset(&p, 0xff, sizeof(p)); /* registers, which begin as anything */
 		barcopy_port_open(&p, port.view);
 		for (unsigned int k = below(5 * m.lines); k; k--)
 			one_post(&p, who);
@@ -251,14 +278,18 @@ static void note_handled(uint64_t i)
 		run.handled++;
 }
 
-/* As a copy into a mapping, which ends with a fence. */
+/* As a copy into a mapping, which ends with a fence; or as stores to host memory, without one. */
 static void copy_in(struct item *it)
 {
+	bool fenced = below(2);
+
 	if (run.in[it->who] < it->n)
 		run.in[it->who] = it->n;
-	drain(m.me, true);
+	if (fenced)
+		drain(m.me, true);
 	append(addr_of(0, IN + (unsigned int)it->who), run.in[it->who], m.released[m.me]);
-	fence(false);
+	if (fenced)
+		fence(false);
 	maybe();
 }
 
@@ -271,7 +302,8 @@ static void answer(uint64_t i)
 	for (uint64_t k = i; k < run.count && k < i + 3; k++) {
 		struct item *it = &run.items[k];
 
-		if (!it->msg.call || it->answered || (run.with_abort && run.stopping && below(2)))
+		if (!it->msg.call || it->answered || (run.with_abort && run.stopping && below(2)) ||
+		    (run.lose && run.stopping))
 			continue;
 		it->answered = true;
 		copy_in(it);
@@ -490,6 +522,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 		.lines = m.lines,
 	};
 	m.freed[0] = &port.retired;
+	m.told[0] = m.base;
 	m.word[AT_STATE].value[0] = port.view.generation;
 	m.word[AT_STATE + OTHER].value[0] = port.view.generation - (UINT64_C(1) << 56);
 	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
@@ -508,7 +541,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 /* What a run is to show happens: calls that were dropped, and numbers that are no posts. */
 static void no_faults(void)
 {
-	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0;
+	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0, late = 0, calls = 0;
 
 	for (uint64_t seed = 1; seed <= (unit_quick() ? 80 : 300); seed++) {
 		const char *what = explore(seed, NONE, 0);
@@ -519,11 +552,15 @@ static void no_faults(void)
 		skipped += run.skipped;
 		answers += run.answers;
 		waits += run.waits;
+		late += run.late_waits;
+		calls += run.calls;
 	}
 	ck_assert_uint_gt(dropped, 50);
 	ck_assert_uint_gt(skipped, 50);
 	ck_assert_uint_gt(answers, 50);
 	ck_assert_uint_gt(waits, 50);
+	ck_assert_uint_gt(late, 50);
+	ck_assert_uint_gt(calls, 50);
 }
 
 static void faults(void)
