@@ -150,13 +150,13 @@ static inline bool word_copied_from(void *host, const void *map, size_t size)
 
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size)
 {
-	if (!word_copied_to(map, host, size) && size)
+	if (!word_copied_to(map, host, size))
 		lines_to(plan->to, map, host, size);
 }
 
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size)
 {
-	if (!word_copied_from(host, map, size) && size)
+	if (!word_copied_from(host, map, size))
 		any_from(plan, host, map, size);
 }
 

@@ -143,10 +143,8 @@ uint32_t gdri_cpu_detect(void)
 	struct gdri_x86_id id = { .max_leaf = __get_cpuid_max(0, NULL) };
 	uint32_t eax, other;
 
-	if (id.max_leaf >= 1)
-		__cpuid(1, eax, other, id.leaf1_ecx, id.leaf1_edx);
-	if (id.max_leaf >= 7)
-		__cpuid_count(7, 0, eax, id.leaf7_ebx, id.leaf7_ecx, other);
+	__cpuid(1, eax, other, id.leaf1_ecx, id.leaf1_edx);
+	__cpuid_count(7, 0, eax, id.leaf7_ebx, id.leaf7_ecx, other); /* or rubbish: see max_leaf */
 	if (HAS(id.leaf1_ecx, ECX1_OSXSAVE))
 		id.xcr0 = read_xcr0();
 	return gdri_x86_features(&id);

@@ -70,7 +70,7 @@ struct gdri_copy_plan {
 int gdri_copy_plan_init(struct gdri_copy_plan *plan, gdr_mapping_type_t type, uint32_t features,
 			const struct gdri_copy_impl *impl);
 
-/* The copies without their fences. */
+/* The copies without their fences, of at least one byte. */
 void gdri_move_to(const struct gdri_copy_plan *plan, void *map, const void *host, size_t size);
 void gdri_move_from(const struct gdri_copy_plan *plan, void *host, const void *map, size_t size);
 

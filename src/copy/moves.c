@@ -22,10 +22,7 @@ void gdri_ref_from(void *dst, const void *src, size_t n)
 		size_t part = 8 - skip < n ? 8 - skip : n;
 
 		word >>= 8 * skip;
-		if (part == 8 && !((uintptr_t)d & 7))
-			gdri_store64(d, word);
-		else
-			gdri_store_exact(d, (const uint8_t *)&word, part);
+		gdri_store_exact(d, (const uint8_t *)&word, part);
 		d += part, n -= part, skip = 0;
 	}
 }

@@ -6,6 +6,32 @@
 
 #include "impls/impls.h"
 
+#if defined(__x86_64__)
+/* cpu.c with a CPUID of which `made_up` changes what the CPU itself says. */
+#include <cpuid.h>
+
+static const struct gdri_x86_id *made_up;
+
+static void answer(unsigned int leaf, unsigned int sub, uint32_t *a, uint32_t *b, uint32_t *c,
+		   uint32_t *d)
+{
+	*a = *b = *c = *d = 0;
+	if (!made_up)
+		__get_cpuid_count(leaf, sub, a, b, c, d);
+	else if (leaf == 1)
+		*c = made_up->leaf1_ecx, *d = made_up->leaf1_edx;
+	else if (leaf == 7 && !sub)
+		*b = made_up->leaf7_ebx, *c = made_up->leaf7_ecx;
+}
+
+#undef __cpuid
+#undef __cpuid_count
+#define __cpuid_count(leaf, sub, a, b, c, d) answer(leaf, sub, &(a), &(b), &(c), &(d))
+#define __cpuid(leaf, a, b, c, d)	     __cpuid_count(leaf, 0, a, b, c, d)
+#define __get_cpuid_max(leaf, p)	     (made_up && !(leaf) ? made_up->max_leaf : __get_cpuid_max(leaf, p))
+#include "copy/cpu.c"
+#endif
+
 /* A plan for that type and those features takes these implementations. */
 static void plan_takes(gdr_mapping_type_t type, uint32_t features, const char *name, const char *to,
 		       const char *from)
@@ -55,39 +81,41 @@ static void xcr0(void)
 	}
 }
 
+/* What each bit of CPUID gives: without it these features are lost, and without another one none. */
 static void cpuid(void)
 {
+	static const struct {
+		size_t reg;
+		unsigned int bit;
+		uint32_t lost;
+	} bits[] = {
+		{ offsetof(struct gdri_x86_id, leaf1_edx), 26, GDRI_CPU_SSE2 },
+		{ offsetof(struct gdri_x86_id, leaf1_ecx), 19, GDRI_CPU_SSE41 },
+		/* XCR0 means nothing without OSXSAVE. */
+		{ offsetof(struct gdri_x86_id, leaf1_ecx), 27, GDRI_CPU_AVX2 | AVX512_FEATURES },
+		/* A hypervisor that hides AVX but leaves leaf 7 as it is. */
+		{ offsetof(struct gdri_x86_id, leaf1_ecx), 28, GDRI_CPU_AVX2 | AVX512_FEATURES },
+		/* AVX-512 without AVX2 has not been seen; each is what its own bit says. */
+		{ offsetof(struct gdri_x86_id, leaf7_ebx), 5, GDRI_CPU_AVX2 },
+		{ offsetof(struct gdri_x86_id, leaf7_ebx), 16, AVX512_FEATURES },
+		/* The first CPUs with AVX-512. */
+		{ offsetof(struct gdri_x86_id, leaf7_ecx), 6, GDRI_CPU_AVX512_WIDE },
+		{ offsetof(struct gdri_x86_id, leaf7_ecx), 27, GDRI_CPU_MOVDIRI },
+		{ offsetof(struct gdri_x86_id, leaf7_ecx), 28, GDRI_CPU_MOVDIR64B },
+	};
+	const uint32_t all = SCALAR_FEATURES | GDRI_CPU_AVX2 | AVX512_FEATURES;
+	const uint32_t leaf1 = GDRI_CPU_SSE2 | GDRI_CPU_SSE41;
+	const uint32_t by_leaf[] = { 0, leaf1, leaf1, leaf1, leaf1, leaf1, leaf1, all, all };
 	struct gdri_x86_id id = everything();
 
-	ck_assert_uint_eq(gdri_x86_features(&id),
-			  SCALAR_FEATURES | GDRI_CPU_AVX2 | AVX512_FEATURES);
-
-	/* XCR0 means nothing without OSXSAVE, whatever value is there. */
-	id.leaf1_ecx &= ~BIT(27);
-	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES);
-
-	/* A hypervisor that hides AVX but leaves leaf 7 as it is. */
+	for (size_t i = 0; i < COUNT(bits); i++) {
+		id = everything();
+		*(uint32_t *)(void *)((char *)&id + bits[i].reg) &= ~BIT(bits[i].bit);
+		ck_assert_uint_eq(gdri_x86_features(&id), all & ~bits[i].lost);
+	}
 	id = everything();
-	id.leaf1_ecx &= ~BIT(28);
-	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES);
-
-	/* AVX-512 without AVX2 has not been seen; each is what its own bit says. */
-	id = everything();
-	id.leaf7_ebx &= ~BIT(5);
-	ck_assert_uint_eq(gdri_x86_features(&id), SCALAR_FEATURES | AVX512_FEATURES);
-
-	/* The first CPUs with AVX-512. */
-	id = everything();
-	id.leaf7_ecx = 0;
-	ck_assert_uint_eq(gdri_x86_features(&id),
-			  GDRI_CPU_SSE2 | GDRI_CPU_SSE41 | GDRI_CPU_AVX2 | GDRI_CPU_AVX512);
-
-	/* No leaf 7. */
-	id = everything();
-	id.max_leaf = 6;
-	ck_assert_uint_eq(gdri_x86_features(&id), GDRI_CPU_SSE2 | GDRI_CPU_SSE41);
-	id.max_leaf = 0;
-	ck_assert_uint_eq(gdri_x86_features(&id), 0);
+	for (id.max_leaf = 0; id.max_leaf < COUNT(by_leaf); id.max_leaf++)
+		ck_assert_uint_eq(gdri_x86_features(&id), by_leaf[id.max_leaf]);
 }
 
 /* What plan.c chooses, CPU by CPU. */
@@ -110,14 +138,21 @@ static void choice(void)
 		plan_takes(GDR_MAPPING_TYPE_WC, cpus[i].features, NULL, cpus[i].to, cpus[i].from);
 }
 
-/* As the compiler's own look at the CPU. */
+/* As the compiler's own look at the CPU; and of made-up registers, where XGETBV is this CPU's. */
 static void this_cpu(void)
 {
 	uint32_t has = gdri_cpu_detect();
+	struct gdri_x86_id id = everything();
 
 	ck_assert_int_eq(!(has & GDRI_CPU_SSE41), !__builtin_cpu_supports("sse4.1"));
 	ck_assert_int_eq(!(has & GDRI_CPU_AVX2), !__builtin_cpu_supports("avx2"));
 	ck_assert_int_eq(!(has & GDRI_CPU_AVX512), !__builtin_cpu_supports("avx512f"));
+	made_up = &id;
+	id.xcr0 = has & GDRI_CPU_AVX512 ? 0xe7 : has & GDRI_CPU_AVX2 ? 7 : 0;
+	if (has & GDRI_CPU_AVX2)
+		ck_assert_uint_eq(gdri_cpu_detect(), gdri_x86_features(&id));
+	id.leaf1_ecx = 0;
+	ck_assert_uint_eq(gdri_cpu_detect(), SCALAR_FEATURES & ~GDRI_CPU_SSE41);
 }
 
 #elif defined(__aarch64__)
