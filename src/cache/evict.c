@@ -150,8 +150,7 @@ int gdri_caches_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t fl
 		allocated = false;
 		rc = gdri_mem_alloc(ctx, device, size, flags, mem, &allocated);
 	} while ((rc == -ENOMEM && gdri_caches_give_way(ctx, rc, device, 0, &attempts)) ||
-		 ((allocated || rc != -ENOMEM) &&
-		  gdri_caches_give_way(ctx, rc, device, size, &attempts)));
+		 (allocated && gdri_caches_give_way(ctx, rc, device, size, &attempts)));
 	return rc;
 }
 

@@ -182,8 +182,6 @@ static void choose_locked(struct gdri_cache *cache, const struct gdri_memory *m,
 		return;
 	if (m->kind == GDRI_MEMORY_HOST || gdri_touched(wide.low, wide.high) <= limit)
 		*b = wide;
-	if (m->kind == GDRI_MEMORY_HOST) /* nothing is pinned there */
-		return;
 	wide = *b;
 	limit = cache->keeps ? limit / 2 : limit;
 	join_locked(cache, &all, limit, &wide);

@@ -52,6 +52,11 @@ static struct gdri_cache *found(barcopy_cache_t cache)
 	return c;
 }
 
+static struct gdri_entry *entry_of(const barcopy_region_t *r)
+{
+	return (struct gdri_entry *)gdri_slots_find(&gdri_entries, r->entry);
+}
+
 static uint64_t pinned(void)
 {
 	barcopy_stats_t s = stats_of(NULL);
@@ -70,8 +75,18 @@ static void put(void)
 	barcopy_region_t r, copy;
 
 	OK(barcopy_cache_get(cache, d, 1, &r));
-	copy = r;
 	FAILS(EINVAL, barcopy_cache_put(other, &r));
+	/* No bytes end nothing. */
+	OK(barcopy_cache_invalidate(cache, d + 8, 0));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+	/* A region that has become another cache's since the call found it: that one keeps it. */
+	OK(barcopy_cache_get(other, d, 1, &(barcopy_region_t){ 0 }));
+	found(other)->options.max_regions = 0;
+	atomic_store(&found(other)->over, true);
+	OK(gdri_cache_unuse(found(other), entry_of(&r)));
+	ck_assert_uint_eq(cache_stats(other).evictions, 0);
+	OK(barcopy_cache_get(cache, d, 1, &r));
+	copy = r;
 	OK(barcopy_cache_put(cache, &r));
 	FAILS(EINVAL, barcopy_cache_put(cache, &copy));
 	ck_assert_uint_eq(copy.size, 1); /* a call that fails changes nothing */
@@ -412,10 +427,10 @@ static void host_memory(void)
 	/* A BAR of four chunks. */
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	get_and_put(cache, host);
-	for (unsigned int i = 0; i < 8; i++)
+	for (unsigned int i = 0; i < 7; i++) /* each evicts one */
 		get_and_put(cache, d + i * CHUNK);
-	has(cache, 4, 5, 4);
-	ck_assert_uint_eq(cache_stats(cache).misses, 9); /* a miss tries again by itself */
+	has(cache, 3, 5, 4);
+	ck_assert_uint_eq(cache_stats(cache).misses, 8); /* a miss tries again by itself */
 	ck_assert(touch(cache, host));
 }
 
@@ -533,7 +548,8 @@ static void another_contexts_caches(void)
 static void no_memory_left(void)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	CUdeviceptr d = vmm_new(0, 4), freed = vmm_new(0, 1);
+	CUdeviceptr d = standin_chunks(0, 1, 4, CHUNK, STANDIN_EXPORTABLE);
+	CUdeviceptr freed = standin_chunks(0, 1, 1, CHUNK, STANDIN_EXPORTABLE);
 	barcopy_mem_t mem;
 
 	for (unsigned int i = 0; i < 4; i++)
@@ -542,7 +558,7 @@ static void no_memory_left(void)
 	vmm_delete(freed, 1);
 	for (int i = 0; i < 2; i++)
 		FAILS(ENOMEM,
-		      barcopy_mem_alloc(g, 0, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
+		      barcopy_mem_alloc(g, 1, 122 << 20, i ? BARCOPY_MEM_SHAREABLE : 0, &mem));
 	ck_assert_uint_eq(cache_stats(cache).regions, 4);
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
@@ -733,6 +749,7 @@ static void learnt(void)
 	struct gdri_cache *c = found(cache);
 	struct gdri_entry *e;
 	unsigned long calls;
+	barcopy_region_t r;
 
 	get_and_put(cache, a);
 	ck_assert_ptr_null(gdri_cache_hit(c, b, 256));
@@ -745,6 +762,13 @@ static void learnt(void)
 	ck_assert_ptr_null(gdri_cache_hit(c, b, 257));
 	ck_assert_ptr_null(gdri_cache_hit(c, b + 255, 2));
 	ck_assert_uint_eq(cache_stats(cache).misses, 1);
+	/* Two allocations: what their region has of both. */
+	a = standin_chunks(0, 0, 2, 2 * CHUNK, STANDIN_EXPORTABLE) + CHUNK;
+	OK(barcopy_cache_get(cache, a + 100, 2 * CHUNK - 200, &r));
+	calls = cuda_hooks.calls(NULL);
+	ck_assert_ptr_eq(e = gdri_cache_hit(c, a, 2 * CHUNK), entry_of(&r));
+	ck_assert_uint_eq(cuda_hooks.calls(NULL), calls);
+	OK(gdri_cache_unuse(c, e));
 }
 
 /* A pin that fails is tried again only where it was of more than the range. */
@@ -1087,7 +1111,7 @@ static const struct unit_test tests[] = {
 	{ "shared ranges", shared_ranges, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
-	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128" },
+	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128 GDRSIM_DEVICES=2" },
 	{ "a pin without space", pin_without_space, "" },
 	{ "joined", joined, DMABUF },
 	{ "not joined", not_joined, DMABUF },
