@@ -235,13 +235,15 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 	return found;
 }
 
-/* Frees what is kept, except what CUDA would free only after every kernel has ended. */
+/*
+ * Frees what is kept, except what CUDA would free only after every kernel has ended. No context is
+ * open, so no other thread is at the list.
+ */
 static void free_kept(void)
 {
 	struct kept **link = &kept, *k;
 	struct gdri_cuda_scope s;
 
-	pthread_mutex_lock(&idle_lock);
 	while ((k = *link)) {
 		/* cuMemFreeHost() waits for kernels. */
 		bool stays = k->a.kind == GDRI_ALLOCATION_HOST;
@@ -258,7 +260,6 @@ static void free_kept(void)
 		*link = k->next;
 		free(k);
 	}
-	pthread_mutex_unlock(&idle_lock);
 }
 
 static void unmap(struct gdri_cuda_pages *p)
@@ -305,7 +306,6 @@ void gdri_cuda_free_idle(void)
 {
 	struct gdri_cuda_pages **link = &idle, *p;
 
-	pthread_mutex_lock(&idle_lock);
 	while ((p = *link)) {
 		if (is_registered(p) != NO) {
 			link = &p->next;
@@ -315,7 +315,6 @@ void gdri_cuda_free_idle(void)
 		unregister(p);
 		unmap(p);
 	}
-	pthread_mutex_unlock(&idle_lock);
 }
 
 static struct gdri_cuda_pages *take_idle(int device, size_t size)

@@ -52,7 +52,7 @@ int gdri_cuda_driver_version(int *version); /* of CUDA: 1000 * major + 10 * mino
  */
 void gdri_cuda_hold(void);
 void gdri_cuda_drop(void);
-void gdri_cuda_release_primary(void); /* part of the last drop */
+void gdri_cuda_release_primary(void); /* part of the last drop, when no context is open */
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -155,7 +155,7 @@ struct gdri_cuda_pages {
 };
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **pages);
 void gdri_cuda_give_pages(struct gdri_cuda_pages *pages);
-void gdri_cuda_free_idle(void); /* part of the last drop: unmaps those whose context has ended */
+void gdri_cuda_free_idle(void); /* so, too: unmaps those whose CUDA context has ended */
 
 /* Returns false if an error or a reset of its device ended it: no work runs. Breaks no capture. */
 bool gdri_cuda_context_works(void *context);

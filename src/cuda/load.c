@@ -97,7 +97,8 @@ const char *gdri_cuda_result_name(CUresult r)
 {
 	const char *name = NULL;
 
-	return !gdri_cu.cuGetErrorName(r, &name) && name ? name : "unknown error";
+	(void)gdri_cu.cuGetErrorName(r, &name); /* which leaves NULL where it does not know r */
+	return name ? name : "unknown error";
 }
 
 int gdri_cuda_result(CUresult r, const char *call)
@@ -117,13 +118,11 @@ static bool kept[KEPT_DEVICES]; /* by CUdevice: its primary context is retained,
 
 void gdri_cuda_release_primary(void)
 {
-	pthread_mutex_lock(&kept_lock);
 	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++) {
 		if (kept[dev])
 			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
 		kept[dev] = false;
 	}
-	pthread_mutex_unlock(&kept_lock);
 }
 
 static void after_fork(void)

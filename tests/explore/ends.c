@@ -658,6 +658,33 @@ void queues_check(void)
 	all_is_back_but(2 * THREADS * CHUNK);
 }
 
+/* ---- opens: contexts are opened and closed, also the first and the last ------------------------- */
+
+void opens(int thread)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_queue_t q;
+	barcopy_mem_t m;
+
+	(void)thread;
+	in_context();
+	for (uint32_t n = 1 + ex_random(2); n; n--) {
+		gdr_t ctx = barcopy_open(BARCOPY_OPEN_ANY);
+
+		if (!ctx)
+			ex_fail("open: %s", barcopy_last_error());
+		if (ex_random(2)) { /* its memory stays for the next one */
+			MUST(barcopy_queue_create(ctx, 0, &o, &q));
+			MUST(barcopy_queue_stop(q, 0));
+			MUST(barcopy_queue_destroy(q));
+		}
+		if (ex_random(2))
+			MUST(barcopy_mem_alloc(ctx, 0, 4096, 0, &m));
+		MUST(gdr_close(ctx));
+		ex_progress();
+	}
+}
+
 /* ---- listed: what is revoked in the middle of its miss is forgotten, as it is a cache's ---------- */
 
 static CUdeviceptr freed;

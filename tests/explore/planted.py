@@ -221,6 +221,19 @@ FAULTS = {
 	LIST_REMOVE(r, link);
 	pthread_mutex_unlock(&r->ctx->lock);
 """, "	LIST_REMOVE(r, link);\n")]),
+    "first-open-beside-the-last-close": ("opens", [("src/cuda/alloc.c", """	pthread_mutex_lock(&holds_lock);
+	if (!--holds) {
+""", """	pthread_mutex_lock(&holds_lock);
+	pthread_mutex_unlock(&holds_lock);
+	if (!--holds) {
+		pthread_mutex_lock(&holds_lock);
+		pthread_mutex_unlock(&holds_lock);
+"""), ("src/cuda/alloc.c", """		gdri_cuda_free_idle();
+	}
+	pthread_mutex_unlock(&holds_lock);
+""", """		gdri_cuda_free_idle();
+	}
+""")]),
     "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
 			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
 			    memory_order_relaxed))

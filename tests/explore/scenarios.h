@@ -93,6 +93,7 @@ void others_begin(void), others(int thread), others_check(void);
 void leftover_begin(void), leftover(int thread), leftover_check(void);
 void engine_begin(void), engine(int thread), engine_check(void);
 void memory_begin(void), memory(int thread), memory_check(void);
+void opens(int thread);
 void queues(int thread), one_queue(void), queues_check(void);
 void listed_begin(void), listed(int thread), listed_check(void);
 void revoked_begin(void), revoked(int thread), revoked_check(void);
