@@ -84,8 +84,6 @@ bool gdri_import_slots_in(const struct link_map *map, const char *symbol,
 	for (const ElfW(Dyn) *e = map->l_ld; e->d_tag != DT_NULL; e++)
 		if (e->d_tag > 0 && e->d_tag < DT_NUM)
 			lib.tags[e->d_tag] = e->d_un.d_val;
-	if (!lib.tags[DT_STRTAB] || !lib.tags[DT_SYMTAB])
-		return false;
 	add_slots(&lib, DT_JMPREL, DT_PLTRELSZ, symbol);
 	add_slots(&lib, DT_RELA, DT_RELASZ, symbol);
 	return slots->count && dl_iterate_phdr(read_bounds, &lib) == 1;

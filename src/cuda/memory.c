@@ -70,8 +70,7 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, uint64_t addr, vo
 /* Where host memory lies, by either of its addresses; m->size remains 0 where that is unknown. */
 static void describe_host(struct gdri_memory *m, void *host_known)
 {
-	CUdeviceptr start = 0, device_ptr = 0;
-	uint64_t places[3];
+	CUdeviceptr start = 0, device_ptr = m->known;
 	unsigned int flags = 0;
 	struct gdri_cuda_scope s;
 	size_t size = 0;
@@ -96,10 +95,9 @@ static void describe_host(struct gdri_memory *m, void *host_known)
 					    m->known);
 
 	/* The start is a host or a device address, if the allocation has two. */
-	places[0] = m->known;
-	places[1] = (uintptr_t)host_known;
-	places[2] = device_ptr;
-	for (int i = 0; i < 3; i++)
+	const uint64_t places[] = { (uintptr_t)host_known, device_ptr };
+
+	for (int i = 0; i < 2; i++)
 		if (places[i] >= start && places[i] - start < size) {
 			m->base = m->known - (places[i] - start);
 			m->host_ptr = (char *)host_known - (places[i] - start);

@@ -684,6 +684,7 @@ static const struct unit_test tests[] = {
 	{ "copy engine by size", engine_by_size, "" },
 	{ "AUTO and page-locked memory", automatic, "" },
 	{ "AUTO where copies take time", automatic, "GDRSIM_ASYNC_DELAY_US=20" },
+	{ "AUTO where copies take longer than the poll", automatic, "GDRSIM_ASYNC_DELAY_US=2000" },
 	{ "AUTO without polled words", without_polled_words, "" },
 	{ "AUTO over a coherent link", coherent_link,
 	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030 GDRSIM_COHERENT=1" },

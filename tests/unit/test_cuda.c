@@ -75,6 +75,9 @@ static void device_memory(void)
 	IS(pad - 61440, 65536 + 8192, UNKNOWN); /* it begins behind the first 64 KiB */
 	big = standin_alloc(2 << 20);
 	IS(big + 65535, 1 << 20, DEVICE, .context = ctx, .base = big, .size = 2 << 20);
+	cuda_hooks.set_fail("cuPointerGetAttributes:1=999");
+	IS(big, 65536, UNKNOWN);
+	cuda_hooks.set_fail(NULL);
 }
 
 static void no_libcuda(void)
@@ -182,6 +185,7 @@ static void pci_addresses(void)
 {
 	static const char *const wrong[] = { "0000:100:00.0", "0000:01:20.0", "0000:01:00.8", "x" };
 	struct gdri_pci_address a, b;
+	struct gdri_bar bar;
 	uint64_t bytes = 0;
 	bool is;
 
@@ -195,8 +199,11 @@ static void pci_addresses(void)
 	FAILS(-EINVAL, gdri_cuda_pci_address(-1, &b));
 	FAILS_WITH(-EINVAL, "no CUDA device 2: there are 2", gdri_cuda_is_integrated(2, &is));
 	FAILS_WITH(-EINVAL, "no CUDA device -1", gdri_cuda_is_integrated(-1, &is));
+	FAILS_WITH(-ENODEV, "not known", gdri_cuda_bar(-1, &bar));
 	cuda_hooks.set_fail("cuDeviceGetCount:*=999");
 	FAILS(-EIO, gdri_cuda_is_integrated(-1, &is));
+	cuda_hooks.set_fail("cuInit:*=100");
+	FAILS(-ENODEV, gdri_cuda_is_integrated(0, &is));
 	cuda_hooks.set_fail("cuDeviceGetPCIBusId:*=999");
 	FAILS(-EIO, gdri_cuda_pci_address(0, &b));
 	cuda_hooks.set_fail(NULL);
@@ -369,6 +376,7 @@ static void *play(void *unused)
 static void context_as_found(void)
 {
 	CUcontext created, primary[2] = { standin_primary(0), standin_primary(1) };
+	struct gdri_cuda_scope s;
 
 	standin_vmm_alloc(&chunks, 0, 2, STANDIN_GRANULE, true);
 	plain = standin_alloc(2 << 20);
@@ -380,6 +388,11 @@ static void context_as_found(void)
 	plain = standin_alloc(2 << 20);
 	cuda.cuCtxSetCurrent(primary[0]);
 	ck_assert_ptr_null(play(NULL));
+	/* A thread without one, and the device's cannot be had. */
+	cuda.cuCtxSetCurrent(NULL);
+	cuda_hooks.set_fail("cuDevicePrimaryCtxRetain:*=2");
+	FAILS_WITH(-ENOMEM, "cuDevicePrimaryCtxRetain", gdri_cuda_enter(&s, NULL, 0));
+	FAILS_WITH(-ENOMEM, "cuDevicePrimaryCtxRetain", gdri_cuda_enter_primary(&s, 0, &created));
 }
 
 static void exports(void)
@@ -459,6 +472,19 @@ static void probe_of_descriptors(void)
 	cuda_hooks.set_fail(NULL);
 }
 
+/* Memory of a context that has ended is not freed a second time, as its address may be another's. */
+static void freed_by_its_context(void)
+{
+	struct gdri_allocation a;
+
+	OK(gdri_cuda_load());
+	OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 0, NULL, 65536, false, -1));
+	a.buffer_id++;
+	FAILS_WITH(-EINVAL, "other memory now", gdri_cuda_free(&a));
+	a.buffer_id--;
+	OK(gdri_cuda_free(&a));
+}
+
 static int is_mapped(void *pages)
 {
 	unsigned char resident;
@@ -471,7 +497,7 @@ static void pages_of_the_host(void)
 {
 	struct gdri_cuda_pages *p, *q, *larger;
 	long long mapped = wrap_mapped();
-	unsigned long modes;
+	unsigned long modes, ends;
 
 	OK(gdri_cuda_load());
 	wrap_reset();
@@ -506,8 +532,18 @@ static void pages_of_the_host(void)
 	cuda_hooks.set_fail(NULL);
 	ck_assert_int_gt(wrap_mapped(), mapped);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
-	gdri_cuda_free_idle();
+	gdri_cuda_hold();
+	gdri_cuda_drop();
 	ck_assert_int_eq(wrap_mapped(), mapped);
+	/* Of a context that was reported dead and is not. */
+	OK(gdri_cuda_take_pages(0, 4096, &q));
+	gdri_cuda_give_pages(q);
+	ends = cuda_hooks.calls("cuMemHostUnregister");
+	cuda_hooks.set_fail("cuStreamIsCapturing:1=700");
+	gdri_cuda_free_idle();
+	cuda_hooks.set_fail(NULL);
+	ck_assert_int_eq(wrap_mapped(), mapped);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemHostUnregister"), ends + 1);
 }
 
 static void *loads(void *arg)
@@ -580,17 +616,30 @@ static CUresult fails_and_writes(CUdeviceptr *base, size_t *size, CUdeviceptr at
 	return CUDA_ERROR_UNKNOWN;
 }
 
-/* What a call that fails has written counts for nothing. */
+static CUresult says_another(CUdeviceptr *base, size_t *size, CUdeviceptr at)
+{
+	*base = at - 4096;
+	*size = 4096;
+	return CUDA_SUCCESS;
+}
+
+/* What a call that fails has written counts for nothing; nor does what does not hold the address. */
 static void outputs_of_a_failure(void)
 {
 	__typeof__(gdri_cu.cuMemGetAddressRange_v2) ask;
 	struct gdri_memory m;
+	uint64_t base;
+	size_t size;
+	int fd;
 
 	standin_start();
 	OK(gdri_cuda_load());
 	ask = gdri_cu.cuMemGetAddressRange_v2;
 	gdri_cu.cuMemGetAddressRange_v2 = fails_and_writes;
 	gdri_cuda_describe(standin_alloc(4096), 8, &m);
+	gdri_cu.cuMemGetAddressRange_v2 = says_another;
+	FAILS_WITH(-EINVAL, "without the address",
+		   gdri_cuda_export_chunk(vmm_new(0, 1), -1, &base, &size, &fd));
 	gdri_cu.cuMemGetAddressRange_v2 = ask;
 	ck_assert_int_eq(m.kind, GDRI_MEMORY_DEVICE);
 	ck_assert_uint_eq(m.size, 0);
@@ -619,6 +668,7 @@ static const struct unit_test tests[] = {
 	{ "contexts restored", context_as_found, "GDRSIM_DEVICES=2" },
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
+	{ "freed by its context", freed_by_its_context, "" },
 	{ "pages of the host", pages_of_the_host, "" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 	{ "no lock while libcuda is loaded", LOADING("dlopen", gdri_cuda_load), true },

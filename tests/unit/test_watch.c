@@ -29,6 +29,8 @@ static void one_watch(void)
 	ck_assert_uint_eq(watch_slots.count, 1);
 	OK(gdri_cuda_watch_possible());
 	held = watch_slot();
+	ck_assert_uint_ge((uintptr_t)watch_slots.at[0], watch_slots.start);
+	ck_assert_uint_lt((uintptr_t)watch_slots.at[0], watch_slots.end);
 	/* Bound: the address that dlsym() gives. */
 	ck_assert_uint_eq(held, (uintptr_t)dlsym(RTLD_DEFAULT, "ioctl"));
 	ck_assert_str_eq(watch_page(), page);
