@@ -56,6 +56,8 @@ static void map_twice(void)
 	for (int i = 0; i < 2; i++) {
 		OK(gdr_map(g, h, &va, 4096));
 		ck_assert(same_memory(h, va, d));
+		/* One host page is mapped of the GPU's. */
+		FAILS(EINVAL, gdr_copy_to_mapping(h, (char *)va + sysconf(_SC_PAGESIZE), &d, 1));
 		OK(gdr_unmap(g, h, va, 4096));
 	}
 	end();
