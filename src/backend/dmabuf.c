@@ -164,7 +164,7 @@ static int dmabuf_pin(const struct gdri_pin_request *request, struct gdri_pin *p
 
 	if (m->kind != GDRI_MEMORY_DEVICE)
 		return gdri_fail(ENOTSUP, "not device memory");
-	if (!request->imported && (m->device < 0 || m->device >= DEVICES))
+	if (!request->imported && (unsigned int)m->device >= DEVICES)
 		return gdri_fail(ENOTSUP, "CUDA does not say on which GPU it is");
 	rc = pin_untried(request, pin, false, &unused);
 	if (rc || request->imported)

@@ -17,14 +17,11 @@ static int host_open(void **state)
 static int host_pin(const struct gdri_pin_request *request, struct gdri_pin *pin)
 {
 	const struct gdri_memory *m = &request->memory;
-	uint64_t end = request->addr + request->size;
 
 	if (m->kind != GDRI_MEMORY_HOST)
 		return gdri_fail(ENOTSUP, "not memory of cudaHostAlloc");
 	if (!m->size)
 		return gdri_fail(ENOTSUP, "CUDA does not report where this allocation lies");
-	if (end <= m->base || request->addr >= m->base + m->size)
-		return gdri_fail(EINVAL, "the range lies outside its allocation");
 	pin->copy_start = (uintptr_t)m->host_ptr; /* these two are final; map() leaves them */
 	pin->copy_end = pin->copy_start + m->size;
 	pin->priv = (void *)((uintptr_t)m->host_ptr - (m->base - pin->va)); /* pin->va to the CPU */

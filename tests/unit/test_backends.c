@@ -225,6 +225,9 @@ SCENE(named_backends_alone,
 SCENE(order,
 	OPENS(ANY), PINS(CHUNK, RM),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=rm,dmabuf"), PINS(CHUNK, RM), PINS(DEVICE, RM),
+	/* of two unclear reasons the first one's; a shortage of the second is the errno */
+	PIN_FAILS(CHUNK, EIO, .fault = "cuMemGetHandleForAddressRange:1=999,cuMemGetHandleForAddressRange:2=100"),
+	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2"),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF))
 
 /* One context: a backend that can serves each kind of memory. */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/rm_client.h"
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "cuda/private.h"
@@ -223,6 +224,7 @@ static void no_exports(void)
 	wrap_deny_symbol("cuMemGetHandleForAddressRange");
 	OK(gdri_cuda_load());
 	FAILS_WITH(-ENODEV, "has no cuMemGetHandleForAddressRange", gdri_cuda_can_export());
+	FAILS_WITH(-ENODEV, "has no cuMemGetHandleForAddressRange", gdri_rm_exports_dmabuf());
 }
 
 /* A GPU of which CUDA does not say that its link is coherent has none. */

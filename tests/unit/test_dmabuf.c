@@ -8,6 +8,7 @@
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "core/ctx.h"
+#include "cuda/private.h"
 #include "fixture.h"
 
 static struct standin_vmm v;
@@ -324,6 +325,29 @@ static void tried_with_flags(void)
 	cuda_hooks.set_fail(NULL);
 }
 
+static __typeof__(gdri_cu.cuPointerGetAttributes) ask;
+static int ordinal;
+
+static CUresult says_ordinal(unsigned int n, CUpointer_attribute *names, void **values, CUdeviceptr at)
+{
+	CUresult r = ask(n, names, values, at);
+
+	for (unsigned int i = 0; i < n; i++)
+		if (names[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+			*(int *)values[i] = ordinal;
+	return r;
+}
+
+/* There is no verdict on a GPU that CUDA does not name. */
+static void unknown_gpu(void)
+{
+	ask = gdri_cu.cuPointerGetAttributes;
+	gdri_cu.cuPointerGetAttributes = says_ordinal;
+	for (ordinal = -1; ordinal < 65; ordinal += 65)
+		FAILS_WITH(ENOTSUP, "dmabuf: CUDA does not say on which GPU it is", pin(v.ptr, 0));
+	gdri_cu.cuPointerGetAttributes = ask;
+}
+
 /* Another process's memory has no trial, and no address that the copy engine could use. */
 static void imported(void)
 {
@@ -364,6 +388,7 @@ static const struct unit_test tests[] = {
 	{ "tried with the pin's flags", tried_with_flags, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },
 	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1" },
 	{ "a verdict heals", heals, CUDA_13_3 },
+	{ "an unknown GPU", unknown_gpu, CUDA_13_3 },
 	{ "an import is not tried", imported, CUDA_13_3 },
 };
 

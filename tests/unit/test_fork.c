@@ -262,6 +262,43 @@ static void fork_inside(void)
 	ck_assert(atomic_load(&stopped));
 }
 
+static int none(void *arg)
+{
+	return arg != NULL;
+}
+
+static void *forks(void *ends)
+{
+	unit_in_child(none, NULL);
+	sem_post(ends);
+	return NULL;
+}
+
+/* Whether a fork waits for this thread. */
+static void fork_waits(void)
+{
+	unit_start(1, forks, &inside, 0);
+	usleep(100000);
+	atomic_store(&stopped, sem_trywait(&inside) != 0);
+}
+
+/* A child would inherit what is mapped and not yet MADV_DONTFORK. */
+static void fork_between(void)
+{
+	gdr_mh_t h;
+	void *map;
+
+	start();
+	ck_assert_int_eq(sem_init(&inside, 0, 0), 0);
+	OK(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
+	wrap_reset();
+	wrap_before("mmap", fork_waits);
+	OK(gdr_map(g, h, &map, 65536));
+	unit_join();
+	ck_assert(atomic_load(&stopped));
+	end_now();
+}
+
 /* A handle of a region without memory. */
 static int pins(gdr_t own, gdr_mh_t *h)
 {
@@ -513,6 +550,8 @@ static const struct unit_test tests[] = {
 	{ "cancellation", cancellation, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "inside the table of contexts", fork_inside, "GDRCOPY_BACKEND=host", "aligned_alloc" },
 	{ "while libcuda is loaded", fork_inside, "GDRCOPY_BACKEND=host", "dlopen" },
+	{ "between mmap and madvise", fork_between,
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "primary contexts", primary_contexts, "" },
 	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };

@@ -5,9 +5,11 @@
  * still serves, errno and text of the rest; and that nothing is left. Several GPUs are in test_rm_gpus.c,
  * several processes in test_rm_fork.c.
  */
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "common/maps.h"
 #include "common/resources.h"
 #include "common/wrap.h"
@@ -479,6 +481,28 @@ static void heap(void)
 	ck_assert_uint_lt(resources_heap(), used + 1000);
 }
 
+/* The table of descriptors, or that of a pin's objects, cannot grow: the pin is tried once more. */
+static void tables_are_full(void)
+{
+	CUdeviceptr v = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
+
+	unsigned int exports = !getenv("GDRSIM_DMABUF"); /* of which the objects are noted first */
+
+	OK(rm_pin(v, 2 * MIB, 0)); /* with the trial */
+	for (int i = 0; i < 17; i++) {
+		ck_assert_int_ge(gdri_fork_open("/dev/null", O_RDONLY), 0);
+		rm_sim.faults(NULL);
+		wrap_reset();
+		wrap_fail("realloc", 1 + exports, ENOMEM);
+		OK(rm_pin(v, 2 * MIB, 0));
+		ck_assert_str_eq(wrap_failed(), "realloc");
+		ck_assert_uint_eq(rm_sim.calls("EXPORT_TO_DMABUF_FD"), 2 * exports);
+		wrap_reset();
+		wrap_clock(RM_SECOND);
+		rm_assert_kept(1);
+	}
+}
+
 /* ---- an integrated GPU --------------------------------------------------- */
 
 /* RM would map exportable memory, which the CPU cannot reach coherently. */
@@ -565,6 +589,9 @@ static const struct unit_test tests[] = {
 	{ "the same, driver 535", rm_exportable_alone,
 	  "GDRSIM_DMABUF=0 GDRSIM_RM_VERSION=0 GDRSIM_RM_DRIVER=535.230.02",
 	  "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and " },
+	{ "the same, driver 545, known", rm_exportable_alone,
+	  "GDRSIM_DMABUF=0 GDRSIM_RM_DRIVER=545.23.06",
+	  "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801); and " },
 	{ "the export's GPU is refused, 535", export_info_fails, UNKNOWN("535.129.03") },
 	{ "the export's GPU is refused, 545", export_info_fails, UNKNOWN("545.29.06") },
 	{ "the export's GPU is refused, 580", export_info_fails, UNKNOWN("580.65.06") },
@@ -587,6 +614,8 @@ static const struct unit_test tests[] = {
 	{ "the gap of a failed map", gap_of_a_failed_map, "" },
 	{ "a range that cannot be unmapped", unmap_fails, "" },
 	{ "pins and the heap", heap, "" },
+	{ "tables that are full", tables_are_full, "" },
+	{ "tables that are full, by descriptors", tables_are_full, "GDRSIM_DMABUF=0" },
 	{ "an integrated GPU", integrated, "GDRSIM_INTEGRATED=1" },
 };
 

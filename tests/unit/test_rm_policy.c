@@ -8,8 +8,11 @@
 #include "common/wrap.h"
 #include "rm_sim.h"
 
-/* As the text: it cannot be opened; it is a FIFO; it links to no file; it comes late; "/...": that is read instead. */
-enum { CANNOT = 'C', FIFO = 'F', LINK = 'L', MEANWHILE = 'M' };
+/*
+ * As the text: it cannot be opened, or read; it is a FIFO; it links to no file; it comes late; "/...":
+ * that is read instead.
+ */
+enum { CANNOT = 'C', BROKEN = 'B', FIFO = 'F', LINK = 'L', MEANWHILE = 'M' };
 
 enum { LONGEST = 64 << 10 };
 static char long_comment[LONGEST + 1]; /* "####..." */
@@ -45,6 +48,7 @@ static const struct {
 	{ "/dev/zero", "/etc/barcopy/policy is not a regular file: rm is off" },
 	{ "Fifo", "/etc/barcopy/policy is not a regular file: rm is off" },
 	{ "Cannot", "/etc/barcopy/policy cannot be opened: rm is off" },
+	{ "Broken", "/etc/barcopy/policy cannot be read: rm is off" },
 	{ "Link", "/etc/barcopy/policy cannot be opened: rm is off" },
 	{ "Meanwhile", "a line that is not rm=on" },
 	{ long_comment, NULL, LONGEST },
@@ -83,6 +87,7 @@ static void set_policy(const char *text, size_t size)
 		write_file(path, text, size ? size : strlen(text));
 	if (text && *text == MEANWHILE)
 		wrap_fail("open", 1, ENOENT);
+	wrap_fail("read", 1, text && *text == BROKEN ? EIO : EINTR);
 	wrap_instead("/etc/barcopy/policy", text && *text == '/' ? text : path);
 }
 
