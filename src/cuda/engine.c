@@ -162,15 +162,12 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 /* The number of one of these words that no other thread uses; -1: none is free. */
 static int take_word(struct notice *n, uint64_t of)
 {
-	uint64_t taken = atomic_load_explicit(&n->taken, memory_order_relaxed);
+	uint64_t left = of & ~atomic_load_explicit(&n->taken, memory_order_relaxed), word;
 
-	while (of & ~taken) {
-		int word = __builtin_ctzll(of & ~taken);
-
-		if (atomic_compare_exchange_weak_explicit(
-			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
-			    memory_order_relaxed))
-			return word;
+	for (; left; left ^= word) {
+		word = left & -left;
+		if (!(atomic_fetch_or_explicit(&n->taken, word, memory_order_acquire) & word))
+			return __builtin_ctzll(word);
 	}
 	return -1;
 }

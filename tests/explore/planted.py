@@ -234,12 +234,9 @@ FAULTS = {
 """, """		gdri_cuda_free_idle();
 	}
 """)]),
-    "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (atomic_compare_exchange_weak_explicit(
-			    &n->taken, &taken, taken | (uint64_t)1 << word, memory_order_acquire,
-			    memory_order_relaxed))
-			return word;
-""", """		atomic_store(&n->taken, taken | (uint64_t)1 << word);
-		return word;
+    "word-of-two-copies": ("engine", [("src/cuda/engine.c", """		if (!(atomic_fetch_or_explicit(&n->taken, word, memory_order_acquire) & word))
+""", """		atomic_fetch_or(&n->taken, word);
+		if (true)
 """)]),
     # A revoked range is reported twice, by another's name, or when it is gone.
     "off-the-list-late": ("revoked", [("src/core/handle.c", """	pthread_mutex_lock(&handle->ctx->lock);

@@ -494,9 +494,27 @@ static int is_mapped(void *pages)
 	return !mincore(pages, 4096, &resident);
 }
 
+static _Atomic bool holds;
+
+static void *hold(void *unused)
+{
+	gdri_cuda_hold();
+	atomic_store(&holds, true);
+	return unused;
+}
+
+/* A context that begins during the last drop waits for its end. */
+static void while_dropping(void)
+{
+	unit_start(1, hold, NULL, 0);
+	usleep(100000);
+	ck_assert(!atomic_load(&holds));
+}
+
 /* Pages that are no longer registered are unmapped by the next call. */
 static void pages_of_the_host(void)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 	struct gdri_cuda_pages *p, *q, *larger;
 	long long mapped = wrap_mapped();
 	unsigned long modes, ends;
@@ -529,23 +547,41 @@ static void pages_of_the_host(void)
 	gdri_cuda_give_pages(q);
 	gdri_cuda_free_idle(); /* registered: to end that would wait for kernels */
 	ck_assert_int_gt(wrap_mapped(), mapped);
-	cuda_hooks.set_fail("cuMemHostGetDevicePointer:*=999"); /* which does not say */
+	cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	/* which does not say; nor does a context that cannot be entered */
+	cuda_hooks.set_fail("cuMemHostGetDevicePointer:*=999,cuCtxPushCurrent:2=999");
 	gdri_cuda_free_idle();
 	cuda_hooks.set_fail(NULL);
 	ck_assert_int_gt(wrap_mapped(), mapped);
 	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	cuda_hooks.set_fail("cuCtxPushCurrent:*=709");
 	gdri_cuda_hold();
+	wrap_before("munmap", while_dropping);
 	gdri_cuda_drop();
-	ck_assert_int_eq(wrap_mapped(), mapped);
-	/* Of a context that was reported dead and is not. */
-	OK(gdri_cuda_take_pages(0, 4096, &q));
-	gdri_cuda_give_pages(q);
-	ends = cuda_hooks.calls("cuMemHostUnregister");
-	cuda_hooks.set_fail("cuStreamIsCapturing:1=700");
-	gdri_cuda_free_idle();
+	unit_join();
 	cuda_hooks.set_fail(NULL);
+	ck_assert(atomic_load(&holds));
+	cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	ck_assert_int_eq(mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	ck_assert_int_eq(wrap_mapped(), mapped);
-	ck_assert_uint_eq(cuda_hooks.calls("cuMemHostUnregister"), ends + 1);
+	/* Of a context that was reported dead and is not, in a thread without a context. */
+	CU(cuda.cuCtxSetCurrent(NULL));
+	OK(gdri_cuda_take_pages(0, 4096, &q));
+	ends = cuda_hooks.calls("cuMemHostUnregister");
+	for (unsigned int i = 0; i < 2; i++) {
+		void *host = q->host;
+
+		gdri_cuda_give_pages(q);
+		cuda_hooks.set_fail("cuStreamIsCapturing:1=700");
+		if (!i)
+			OK(gdri_cuda_take_pages(0, 4096, &q));
+		else
+			gdri_cuda_free_idle();
+		cuda_hooks.set_fail(NULL);
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemHostUnregister"), ends + 1 + i);
+		ck_assert(!i || !gdri_cuda_is_page_locked(host));
+	}
+	ck_assert_int_eq(wrap_mapped(), mapped);
 }
 
 static void *loads(void *arg)
