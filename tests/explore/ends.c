@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 /*
- * Scenarios in which entries, memory, caches, contexts, pins and verdicts end during other calls.
- * See scenarios.h.
+ * Scenarios in which entries, memory, caches, pins and verdicts end during other calls. See
+ * scenarios.h.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
-#include "barcopy_queue.h"
+#include "cache/cache.h"
 #include "explore/scenarios.h"
 
 /* ---- hit: what a get finds is evicted, and its entry is another region's --------------------- */
@@ -158,32 +161,6 @@ void joined(int thread)
 	}
 }
 
-/* ---- limit: beyond it is what each thread has in use, and what it evicts in one call --------- */
-
-void limit_begin(void)
-{
-	barcopy_cache_options_t o = { .struct_size = sizeof(o), .validity = BARCOPY_CACHE_NOTIFIED };
-
-	remember();
-	*(ex_random(2) ? &o.max_bytes : &o.max_regions) = 1;
-	MUST(barcopy_cache_create(g, &o, &a));
-	b = 0;
-}
-
-void limit(int thread)
-{
-	in_context();
-	for (uint32_t n = 8; n; n--) {
-		uint32_t i = (n + (uint32_t)thread) % SHARED;
-		int64_t more;
-
-		uses(GET, a, shared[i], i);
-		more = (int64_t)(pinned() - pins_before); /* below 0: a count of another moment */
-		if (more > 2 * 3) /* of each thread */
-			ex_fail("%d regions are pinned where one may be", (int)more);
-	}
-}
-
 /* ---- doom: what is invalidated and idle is unpinned when all calls have returned ------------- */
 
 static bool doomed[2];
@@ -278,37 +255,6 @@ void ranged_check(void)
 	end_caches();
 }
 
-/* ---- covered: a full BAR1; ranges in a longer one, which another thread ends, need its pages ----- */
-
-static gdr_mh_t long_one;
-
-void covered_begin(void)
-{
-	void *p;
-
-	remember();
-	MUST(barcopy_map_range(g, three, (size_t)3 * CHUNK, 0, &p, &long_one));
-}
-
-void covered(int thread)
-{
-	gdr_mh_t h;
-	void *p;
-	int rc;
-
-	in_context();
-	for (uint32_t i = 0; i < 2; i++) {
-		if (!thread && i)
-			MUST(barcopy_unmap_range(g, long_one));
-		rc = barcopy_map_range(g, three + ex_random(3) * CHUNK, 8, 0, &p, &h);
-		if (!rc)
-			MUST(barcopy_unmap_range(g, h));
-		else if (rc != ENOMEM)
-			ex_fail("a range: errno %d (%s)", rc, barcopy_last_error());
-		ex_progress();
-	}
-}
-
 /* ---- mid-pin: memory is freed and made anew in the middle of other threads' pins of it ------- */
 
 void mid_pin_begin(void)
@@ -359,159 +305,6 @@ void mid_pin(int thread)
 		MUST(barcopy_cache_invalidate(a, own[0], CHUNK));
 		uses((enum how)ex_random(3), ex_random(2) ? a : b, own[0], own_tag[0]);
 	}
-}
-
-/* ---- next: a call during gdr_close() is none on the next cache in that place ------------------- */
-
-static barcopy_cache_t former;
-static uint64_t last_hits; /* of it, which the next cache may count */
-static gdr_t follows;
-
-void next_begin(void)
-{
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-	former = new_cache(other, ex_random(2), UINT64_MAX);
-	uses(GET, former, shared[0], 0);
-}
-
-void next(int thread)
-{
-	barcopy_region_t r;
-
-	in_context();
-	if (thread) {
-		for (uint32_t n = 1 + ex_random(2); n; n--)
-			if (thread == 1)
-				gone(barcopy_cache_invalidate(former, shared[0],
-							      ex_random(2) ? CHUNK : SIZE_MAX),
-				     "an invalidation");
-			else if (!gone(barcopy_cache_get(former, shared[0], 8, &r), "a get")) {
-				last_hits++;
-				gone(barcopy_cache_put(former, &r), "a put");
-			}
-		return;
-	}
-	follows = ex_random(2) ? barcopy_open(BARCOPY_OPEN_ANY) : g;
-	MUST(gdr_close(other));
-	a = new_cache(follows, true, UINT64_MAX);
-	uses(GET, a, shared[0], 0);
-	uses(GET, a, shared[0], 0);
-}
-
-void next_check(void)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	MUST(barcopy_cache_get_stats(a, &s));
-	if (s.invalidations || s.misses != 1 || !s.hits || s.hits > 1 + last_hits || s.regions != 1 ||
-	    s.regions_in_use)
-		ex_fail("%d invalidations, %d misses, %d hits, %d regions, %d in use, of a cache of one region",
-			(int)s.invalidations, (int)s.misses, (int)s.hits, (int)s.regions,
-			(int)s.regions_in_use);
-	if (follows != g)
-		MUST(gdr_close(follows));
-	else
-		MUST(barcopy_cache_destroy(a));
-	all_is_back();
-}
-
-/* ---- others: a map that is short of space evicts nothing of another context's next cache -------- */
-
-static gdr_mh_t filling;
-
-void others_begin(void)
-{
-	void *p;
-
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-	MUST(gdr_pin_buffer_v2(g, three, 2 * CHUNK, 0, &filling));
-	MUST(gdr_map(g, filling, &p, 2 * CHUNK));
-	former = new_cache(other, true, UINT64_MAX);
-	uses(GET, former, shared[0], 0); /* the last chunk of BAR1 */
-}
-
-void others(int thread)
-{
-	in_context();
-	if (thread) {
-		(void)use(other, PIN, NULL, shared[1], 1);
-		return;
-	}
-	MUST(barcopy_cache_destroy(former));
-	a = new_cache(g, true, UINT64_MAX);
-	(void)use(g, GET, a, shared[2], 2);
-}
-
-void others_check(void)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	MUST(barcopy_cache_get_stats(a, &s));
-	if (s.evictions)
-		ex_fail("another context's map has evicted a region");
-	MUST(barcopy_cache_destroy(a));
-	MUST(gdr_close(other));
-	MUST(gdr_unpin_buffer(g, filling));
-	all_is_back();
-}
-
-/* ---- leftover: gdr_close() during the put that unpins what it releases, and a get elsewhere --- */
-
-static barcopy_region_t last_use;
-
-void leftover_begin(void)
-{
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-	former = new_cache(other, true, UINT64_MAX);
-	MUST(barcopy_cache_get(former, shared[1], 8, &last_use));
-	MUST(barcopy_cache_invalidate(former, shared[1], 8));
-	uses(GET, former, shared[0], 0);
-	a = new_cache(g, true, UINT64_MAX);
-}
-
-void leftover(int thread)
-{
-	barcopy_region_t r;
-
-	in_context();
-	if (!thread) {
-		MUST(gdr_close(other));
-	} else if (thread == 1) {
-		gone(barcopy_cache_put(former, &last_use), "a put");
-	} else {
-		for (uint32_t i = 2; i < SHARED; i++) {
-			MUST(barcopy_cache_get(a, shared[i], 8, &r));
-			ex_yield();
-			check_tag(r.cpu_ptr, i, "a get");
-			MUST(barcopy_cache_put(a, &r));
-			ex_progress();
-		}
-	}
-}
-
-void leftover_check(void)
-{
-	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
-
-	MUST(barcopy_cache_get_stats(a, &s));
-	if (s.regions != 2 || s.bytes_pinned != 2 * CHUNK)
-		ex_fail("%d regions, %d bytes of a cache of two chunks", (int)s.regions,
-			(int)s.bytes_pinned);
-	uses(GET, a, shared[2], 2);
-	MUST(barcopy_cache_get_stats(a, &s));
-	if (s.hits != 1)
-		ex_fail("a region of a cache is not found any more");
-	MUST(barcopy_cache_destroy(a));
-	all_is_back();
 }
 
 /*
@@ -570,119 +363,6 @@ void engine_check(void)
 	if (s.engine_fallbacks)
 		ex_fail("%d copies not by the engine", (int)s.engine_fallbacks);
 	end_caches();
-}
-
-/* ---- memory, queues: allocations and queues are made and ended during gdr_close() ------------ */
-
-void memory_begin(void)
-{
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-}
-
-void memory(int thread)
-{
-	gdr_t ctx = thread == 2 && ex_random(2) ? g : other;
-	barcopy_mem_t m;
-	gdr_info_t info;
-
-	in_context();
-	for (uint32_t n = ex_random(4); n; n--) {
-		uint32_t flags = ex_random(2) ? BARCOPY_MEM_SHAREABLE : 0;
-		uint64_t tag = 0x1234567800000000ull + ex_random(1000), seen;
-
-		if (gone(barcopy_mem_alloc(ctx, 0, 4096 << ex_random(5), flags, &m),
-			 "an allocation"))
-			continue;
-		if (ctx == g) { /* nobody ends it */
-			MUST(gdr_copy_to_mapping(m.handle, m.cpu_ptr, &tag, 8));
-			CU_MUST(cuda.cuMemcpyDtoH_v2(&seen, m.device_ptr, 8));
-			if (seen != tag)
-				ex_fail("the GPU sees other memory");
-		}
-		gone(gdr_get_info(ctx, m.handle, &info), "an information");
-		if (ctx == g || ex_random(3))
-			gone(barcopy_mem_free(ctx, &m), "a free");
-	}
-	if (thread)
-		return;
-	MUST(gdr_close(other));
-}
-
-void memory_check(void)
-{
-	all_is_back();
-}
-
-/* In the context that nobody closes: gdr_close() leaves an open queue's memory mapped, or a port's. */
-void one_queue(void)
-{
-	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
-	barcopy_queue_t q;
-
-	MUST(barcopy_queue_create(g, 0, &o, &q));
-	if (ex_random(2))
-		MUST(barcopy_queue_stop(q, 0));
-	MUST(barcopy_queue_destroy(q));
-}
-
-static void one_port(void)
-{
-	barcopy_port_options_t o = { .struct_size = sizeof(o), .lines = 16 };
-	barcopy_port_t p;
-
-	MUST(barcopy_port_create(g, 0, &o, &p));
-	if (ex_random(2))
-		MUST(barcopy_port_end(p));
-	MUST(barcopy_port_destroy(p));
-}
-
-void queues(int thread)
-{
-	in_context();
-	for (uint32_t n = ex_random(3); n; n--)
-		if (ex_random(2))
-			one_queue();
-		else
-			one_port();
-	if (thread)
-		return;
-	MUST(gdr_close(other));
-}
-
-/* A queue's memory stays for the next one of its size: one for each thread and of each kind. */
-void queues_check(void)
-{
-	all_is_back_but(2 * THREADS * CHUNK);
-}
-
-/* ---- opens: contexts are opened and closed, also the first and the last ------------------------- */
-
-void opens(int thread)
-{
-	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
-	barcopy_queue_t q;
-	barcopy_mem_t m;
-
-	(void)thread;
-	in_context();
-	for (uint32_t n = 1 + ex_random(2); n; n--) {
-		gdr_t ctx = barcopy_open(BARCOPY_OPEN_ANY);
-
-		if (!ctx)
-			ex_fail("open: %s", barcopy_last_error());
-		if (ex_random(2)) { /* its memory stays for the next one */
-			MUST(barcopy_queue_create(ctx, 0, &o, &q));
-			MUST(barcopy_queue_stop(q, 0));
-			MUST(barcopy_queue_destroy(q));
-		}
-		if (ex_random(2))
-			MUST(barcopy_mem_alloc(ctx, 0, 4096, 0, &m));
-		MUST(gdr_close(ctx));
-		ex_progress();
-	}
 }
 
 /* ---- listed: what is revoked in the middle of its miss is forgotten, as it is a cache's ---------- */
@@ -927,5 +607,226 @@ void verdict_check(void)
 		if (contexts[i])
 			MUST(gdr_close(contexts[i]));
 	CU_MUST(cuda.cuMemFree_v2(plain));
+	all_is_back();
+}
+/* ---- stale: memory is freed and made anew at its address; no call finds the former bytes -------- */
+
+void stale_begin(void)
+{
+	remember();
+	a = new_cache(g, ex_random(2), ex_random(3) ? UINT64_MAX : CHUNK);
+	b = new_cache(g, ex_random(2), ex_random(3) ? UINT64_MAX : CHUNK);
+}
+
+void renew(int thread)
+{
+	MUST(barcopy_cache_invalidate(a, own[thread], CHUNK));
+	MUST(barcopy_cache_invalidate(b, own[thread], CHUNK));
+	CU_MUST(cuda.cuMemUnmap(own[thread], CHUNK));
+	CU_MUST(cuda.cuMemRelease(standin_map_chunk(own[thread], CHUNK, 0, STANDIN_EXPORTABLE)));
+	fill(own[thread], own_tag[thread] = next_tag++);
+	ex_progress();
+}
+
+void stale(int thread)
+{
+	in_context();
+	for (uint32_t n = 3 + ex_random(4); n; n--) {
+		uint32_t i = ex_random(SHARED), what = ex_random(12);
+		barcopy_cache_t c = ex_random(2) ? a : b;
+
+		if (what < 4)
+			uses(GET, c, own[thread], own_tag[thread]);
+		else if (what < 6)
+			renew(thread);
+		else if (what < 8)
+			uses(GET, c, shared[i], i);
+		else if (what < 9)
+			uses(ex_random(2) ? RANGE : PIN, NULL, own[thread], own_tag[thread]);
+		else if (what < 10)
+			MUST(barcopy_cache_trim(c, ex_random(2) ? 0 : UINT64_MAX));
+		else if (what < 11)
+			MUST(barcopy_cache_invalidate(c, shared[i], ex_random(2) ? CHUNK : 1));
+		else
+			check_stats(c);
+		ex_progress();
+	}
+}
+
+/* ---- reuse: caches of one page, whose entries are made, doomed, evicted and made anew ------------ */
+
+void reuse_begin(void)
+{
+	remember();
+	a = new_cache(g, true, PAGE);
+	b = new_cache(g, true, PAGE);
+}
+
+void reuse(int thread)
+{
+	barcopy_region_t r[2];
+	barcopy_cache_t of[2];
+
+	in_context();
+	for (uint32_t n = 3 + ex_random(4); n; n--) {
+		uint32_t held_now = 1 + ex_random(2);
+
+		for (uint32_t i = 0; i < held_now; i++) {
+			uint32_t which = ex_random(2 + (uint32_t)thread);
+
+			of[i] = ex_random(2) ? a : b;
+			MUST(barcopy_cache_get(of[i], shared[which], 8, &r[i]));
+			check_tag(r[i].cpu_ptr, which, "a get");
+			ex_progress();
+		}
+		if (!ex_random(4))
+			MUST(barcopy_cache_invalidate(of[0], r[0].device_ptr, 1));
+		for (uint32_t i = 0; i < held_now; i++)
+			MUST(barcopy_cache_put(of[i], &r[i]));
+		if (!ex_random(4))
+			uses(RANGE, NULL, shared[1], 1);
+		ex_progress();
+	}
+}
+
+/* ---- hook: munmap() takes a lock of the program's, whose holders make calls that pin nothing ---- */
+
+static pthread_mutex_t program = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool holds;
+
+static void take_program_lock(void)
+{
+	if (holds || !ex_inside())
+		return;
+	pthread_mutex_lock(&program);
+	pthread_mutex_unlock(&program);
+}
+
+void hook_begin(void)
+{
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = new_cache(g, true, UINT64_MAX);
+	for (uint32_t i = 0; i < SHARED; i++)
+		uses(GET, ex_random(3) ? a : b, shared[i], i);
+	ex_before_munmap = take_program_lock;
+}
+
+void hook(int thread)
+{
+	(void)thread;
+	in_context();
+	for (uint32_t n = 2 + ex_random(4); n; n--) {
+		uint32_t i = ex_random(SHARED), what = ex_random(5);
+		barcopy_cache_t c = ex_random(3) ? a : b;
+		bool lock = ex_random(2);
+
+		if (lock) {
+			pthread_mutex_lock(&program);
+			holds = true;
+		}
+		if (what < 2)
+			MUST(barcopy_cache_invalidate(c, shared[i], CHUNK));
+		else if (what < 3 && !lock) /* a trim waits for what others unmap */
+			MUST(barcopy_cache_trim(c, ex_random(2) ? 0 : CHUNK));
+		else if (what < 4)
+			check_stats(c);
+		else if (!lock)
+			MUST(barcopy_cache_invalidate(c, 0, SIZE_MAX));
+		holds = false;
+		if (lock)
+			pthread_mutex_unlock(&program);
+		ex_progress();
+	}
+}
+
+/* ---- forget: what is forgotten is unpinned when the call returns --------------------------------- */
+
+static void *forgotten;
+
+void forget_begin(void)
+{
+	barcopy_region_t r;
+
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = 0;
+	for (int i = 0; i < 2; i++) {
+		MUST(barcopy_cache_get(a, shared[i], CHUNK, &r));
+		forgotten = r.cpu_ptr;
+		MUST(barcopy_cache_put(a, &r));
+	}
+}
+
+void forget(int thread)
+{
+	unsigned char in_core;
+
+	in_context();
+	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--) {
+		bool all = ex_random(2);
+
+		MUST(barcopy_cache_trim(a, all ? 0 : CHUNK));
+		if (all && bar_used(0) > bar_before)
+			ex_fail("an idle region is in BAR1 after a trim");
+	}
+	if (thread)
+		return;
+	gdri_cache_forget((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)a),
+			  shared[1], shared[1] + CHUNK);
+	if (!mincore(forgotten, 4096, &in_core) || bar_used(0) > bar_before + CHUNK)
+		ex_fail("what was forgotten is still mapped, or in BAR1");
+}
+
+/* The same during an invalidation, which has doomed it and not pushed it yet. */
+void push(int thread)
+{
+	ex_patience = 16;
+	if (thread)
+		MUST(barcopy_cache_invalidate(a, shared[1], 1));
+	else
+		forget(0);
+}
+
+/* ---- place: a map of several objects fails in the middle, while other threads call mmap() -------- */
+
+static gdr_mh_t whole;
+
+void place_begin(void)
+{
+	remember();
+	MUST(gdr_pin_buffer_v2(g, three, 3 * CHUNK, 0, &whole));
+}
+
+void place(int thread)
+{
+	unsigned char in_core[CHUNK / 4096];
+	char rule[40];
+	int *p;
+	void *map;
+
+	in_context();
+	if (!thread) {
+		snprintf(rule, sizeof(rule), "MMAP:%u=EAGAIN", 1 + ex_random(3));
+		rm_fail(ex_random(4) ? rule : NULL);
+		if (!gdr_map(g, whole, &map, 3 * CHUNK))
+			MUST(gdr_unmap(g, whole, map, 3 * CHUNK));
+		rm_fail(NULL);
+	}
+	for (int i = 0; thread && i < 3; i++) {
+		p = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		*p = 4711 + thread;
+		ex_point();
+		ex_yield();
+		if (mincore(p, CHUNK, in_core) || *p != 4711 + thread)
+			ex_fail("another thread's pages were unmapped or replaced");
+		munmap(p, CHUNK);
+		ex_progress();
+	}
+}
+
+void place_check(void)
+{
+	MUST(gdr_unpin_buffer(g, whole));
 	all_is_back();
 }

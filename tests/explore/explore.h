@@ -9,7 +9,7 @@
  *                and the system calls at which other threads may run
  *   access.c     the calls that gcc's -fsanitize=thread puts before each access
  *   race.c       data races and uses of freed memory, by vector clocks; malloc() and free()
- *   scenarios.c  what 2 to 4 threads do, and what must hold afterwards; ends.c: where something ends
+ *   scenarios.c  the table of scenarios, their memory and its uses; the scenarios: space.c, contexts.c, ends.c
  *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
  *   seeds.sh     the fixed seeds of make check; fresh.sh: further and new ones, of check-ci
  *   planted.py   faults that the scenarios must find, which it plants in a copy of the tree

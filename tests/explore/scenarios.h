@@ -52,11 +52,12 @@ extern gdr_t g, other;
 extern barcopy_cache_t a, b;
 /* Each chunk has its tag at its start and its end: `shared` stay, a thread's `own` are made anew. */
 extern CUdeviceptr shared[SHARED], own[THREADS], three; /* three: chunks in a row */
-extern uint32_t own_tag[THREADS];
+extern uint32_t own_tag[THREADS], next_tag;
 extern unsigned long long (*bar_used)(int device);
 extern void (*rm_fail)(const char *rules);
 
-extern uint64_t pins_before; /* of remember() */
+extern uint64_t pins_before; /* of remember(), as the next */
+extern unsigned long long bar_before;
 
 uint64_t pinned(void);
 /* What is pinned, mapped and allocated now has to be so at the end, too. */
@@ -77,26 +78,54 @@ void renew(int thread);
 /* A call's errno during gdr_close(). */
 int gone(int rc, const char *what);
 
-/* ---- ends.c ---------------------------------------------------------------------------------- */
+/* ---- space.c ----------------------------------------------------------------------------- */
 
-void hit_begin(void), hit(int thread), fresh(int thread);
-void piece_begin(void), piece(int thread), caches(int thread);
-void joined_begin(void), joined(int thread);
-void limit_begin(void), limit(int thread);
-void doom_begin(void), doom(int thread), doom_check(void);
-void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
-void ranged(int thread), ranged_check(void);
+void room_begin(void), room(int thread);
+void short_begin(void), short_of_room(int thread);
+void returned_begin(void), returned(int thread), returned_check(void);
+void ended(int thread);
+void drained(int thread);
 void covered_begin(void), covered(int thread);
-void mid_pin_begin(void), mid_pin(int thread);
+void moves(int thread);
+void evict_begin(void), evict(int thread);
+void never_begin(void), never(int thread), never_check(void);
+void limit_begin(void), limit(int thread);
+
+/* ---- contexts.c -------------------------------------------------------------------------- */
+
+void one_queue(void);
+void close_begin(void), closes(int thread), close_check(void);
+void table_begin(void), table(int thread), table_check(void);
+void forks(int thread);
+void queue(int thread), queues_check(void);
 void next_begin(void), next(int thread), next_check(void);
 void others_begin(void), others(int thread), others_check(void);
 void leftover_begin(void), leftover(int thread), leftover_check(void);
-void engine_begin(void), engine(int thread), engine_check(void);
 void memory_begin(void), memory(int thread), memory_check(void);
+void queues(int thread);
 void opens(int thread);
-void queues(int thread), one_queue(void), queues_check(void);
-void listed_begin(void), listed(int thread), listed_check(void);
+void port_begin(void), ports(int thread), port_check(void);
+
+/* ---- ends.c ------------------------------------------------------------------------------ */
+
+void stale_begin(void), stale(int thread);
+void reuse_begin(void), reuse(int thread);
+void hook_begin(void), hook(int thread);
+void forget_begin(void), forget(int thread);
+void push(int thread);
+void place_begin(void), place(int thread), place_check(void);
+void hit_begin(void), hit(int thread);
+void piece_begin(void), piece(int thread);
+void caches(int thread);
+void fresh(int thread);
+void joined_begin(void), joined(int thread);
+void doom_begin(void), doom(int thread), doom_check(void);
+void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
+void ranged(int thread), ranged_check(void);
+void mid_pin_begin(void), mid_pin(int thread);
+void engine_begin(void), engine(int thread), engine_check(void);
 void revoked_begin(void), revoked(int thread), revoked_check(void);
+void listed_begin(void), listed(int thread), listed_check(void);
 void client_begin(void), client(int thread), client_check(void);
 void verdict_begin(void), verdict(int thread), verdict_check(void);
 
