@@ -89,6 +89,7 @@ static void exec_fresh(int index)
 	}
 	snprintf(number, sizeof(number), "%d", index);
 	setenv("UNIT_FRESH", number, 1);
+	close(STDIN_FILENO); /* 0 is then the first descriptor of the library, and as good as others */
 	test_again(self, (char *[]){ self, NULL });
 	_exit(126);
 }

@@ -130,9 +130,17 @@ def swapped(s, a, b, c, d):
     return s[c:d] + s[b:c] + s[a:b]
 
 
+def hint(m, a, b):
+    """Whether [a, b) is what __builtin_expect() expects, which no program can see."""
+    call = m.rfind('__builtin_expect(', 0, a)
+    return call >= 0 and m[b] == ')' and closing(m, m.index('(', call)) == b
+
+
 def constants(s, m, begin, end):
     """Yields the changes of constants and of tables' entries in [begin, end)."""
     for x in re.compile(r"(?<![\w.'])(\d+|0x[\da-fA-F]+)([uUlL]*)(?![\w.'])").finditer(m, begin, end):
+        if hint(m, x.start(), x.end()):
+            continue
         n = int(x[1], 0)
         new = n + 1 if n < 8 or n & (n - 1) else 2 * n
         yield 'constant', x.start(), x.end(), f'{new:#x}{x[2]}' if x[1][:2] == '0x' else f'{new}{x[2]}'

@@ -93,9 +93,16 @@ static void texts(void)
 {
 	gdr_mh_t out = { 77 };
 	uint64_t value;
+	char text[128];
+	uint32_t word;
 	void *va;
 	int v;
 
+	snprintf(text, sizeof(text), "%p + 4 is not inside the handle's range (%p + %zu)",
+		 (void *)(map + MAPPED), (void *)map, (size_t)MAPPED);
+	FAILS_WITH(EINVAL, text, barcopy_put32(h, map + MAPPED, 1));
+	FAILS_WITH(EINVAL, text, barcopy_get32(h, map + MAPPED, &word));
+	FAILS_WITH(EINVAL, text, gdr_copy_to_mapping(h, map + MAPPED, &text, 4));
 	FAILS_WITH(EINVAL, "unknown attribute", gdr_get_attribute(g, GDR_ATTR_MAX, &v));
 	FAILS_WITH(EINVAL, "unknown handle attribute",
 		   barcopy_get_handle_attribute(g, h, BARCOPY_HANDLE_ATTR_MAX, &value));

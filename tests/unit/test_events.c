@@ -19,7 +19,7 @@ static void test_events(void)
 	uint64_t at[4];
 	gdr_mh_t h[4], told, other;
 	unsigned int seen = 0;
-	int fd, second, flag;
+	int fd, second, flag, in = dup(0);
 
 	node_open("2.6", "0");
 	for (int i = 0; i < 4; i++) {
@@ -61,7 +61,9 @@ static void test_events(void)
 	/* Each descriptor is new, the caller's, close-on-exec. A signal interrupts poll(). */
 	wrap_reset();
 	wrap_fail("poll", 1, EINTR);
+	close(0);
 	OK(barcopy_get_event_fd(g, &second));
+	ck_assert_int_eq(second, 0);
 	ck_assert_str_eq(wrap_failed(), "poll");
 	wrap_reset();
 	wrap_fail("poll", 1, ENOMEM);
@@ -77,6 +79,8 @@ static void test_events(void)
 	ck_assert_int_ne(fcntl(second, F_GETFD), -1);
 	ck_assert(!is_ready(second));
 	ck_assert_int_eq(close(second), 0);
+	dup2(in, 0);
+	close(in);
 	FAILS(EINVAL, barcopy_get_event_fd(g, &fd));
 	FAILS(EINVAL, barcopy_next_revoked(g, &other));
 }
