@@ -40,6 +40,29 @@ static void each_serves(void)
 	rm_end((unsigned int)gpus);
 }
 
+/* What fails on one GPU, or does not reach the client, leaves the other's pins as they are. */
+static void one_client(void)
+{
+	CUdeviceptr p[2] = { alloc_on(0, MIB), alloc_on(1, MIB) };
+	struct rm_use u;
+
+	OK(rm_use_open(&u, p[0], MIB, 0));
+	rm_sim.faults("OPEN_DEVICE:*=EIO");
+	FAILS(EIO, rm_pin(p[1], MIB, 0));
+	rm_sim.faults("RM_DUP_OBJECT:1=EBADF");
+	FAILS(ENOTSUP, rm_pin(p[0], MIB, 0)); /* a client with pins does not end */
+	CU(cuda.cuCtxSetCurrent(standin_primary(0)));
+	rm_look("beside failures", &u);
+	rm_use_close(&u);
+	OK(rm_pin(p[1], MIB, 0));
+	/* Without pins it does, and all that is known of its GPUs. */
+	rm_sim.faults("RM_DUP_OBJECT:1=EBADF");
+	OK(rm_pin(p[0], MIB, 0));
+	rm_assert_kept(1);
+	OK(rm_pin(p[1], MIB, 0));
+	rm_end(2);
+}
+
 /* ---- memory of another GPU than CUDA says: only this library refuses it -- */
 
 /* Exportable chunks of both GPUs in one range. */
@@ -337,6 +360,7 @@ static const struct unit_test tests[] = {
 	{ "two of eight", each_serves, TWO "GDRSIM_RM_MINORS=7,3 GDRSIM_RM_INSTANCES=2,5" },
 	{ "three, three orders", each_serves,
 	  THREE "GDRSIM_RM_MINORS=2,0,1 GDRSIM_RM_INSTANCES=1,2,0" },
+	{ "two of one client", one_client, TWO },
 	{ "chunks of two GPUs, by the dma-buf", chunks_of_two_by_the_dmabuf, TWO },
 	{ "chunks of two GPUs, by their export", chunks_of_two_by_their_export,
 	  TWO "GDRSIM_DMABUF=0" },

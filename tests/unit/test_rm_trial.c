@@ -267,6 +267,9 @@ static void offsets_of_exportable(void)
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	FAILS_WITH(ENOTSUP, "does not know the layout", rm_pin(vmm + MIB, MIB, 0));
 	ck_assert_uint_gt(rm_sim.calls("RM_MAP_MEMORY"), 0);
+	/* That outlives a client, too. */
+	rm_sim.faults("RM_CONTROL.3d08:1=0x23");
+	FAILS(EINVAL, rm_pin(vmm + MIB, MIB, 0));
 }
 
 static void types_differ(void)
