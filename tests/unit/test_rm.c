@@ -282,13 +282,16 @@ static void bar1_full(void)
 {
 	struct rm_use u[8], more;
 	CUdeviceptr p = standin_alloc(32 * MIB);
+	long long mapped;
 
 	for (int i = 0; i < 7; i++)
 		OK(rm_use_open(&u[i], p + (size_t)i * 2 * MIB, 2 * MIB, 0));
+	mapped = wrap_mapped();
 	FAILS_WITH(ENOMEM,
 		   "RM_MAP_MEMORY: NV_ERR_NO_MEMORY (0x51): BAR1 has no room for 0x800000 bytes",
 		   rm_use_open(&more, p, 8 * MIB, 0));
 	rm_assert_clear();
+	ck_assert_int_eq(wrap_mapped(), mapped);
 	ck_assert_uint_eq(rm_sim.bar1_used(0), 14 * MIB);
 	OK(rm_use_open(&u[7], p + 20 * MIB, 2 * MIB, 0));
 	for (int i = 0; i < 8; i++) {
@@ -375,15 +378,22 @@ static void interrupted(void)
 /* One call does not reach the client: there is another one, and nothing of the first is left. */
 static void client_made_anew(void)
 {
+	static const char *const lost[] = { "RM_DUP_OBJECT:1=EBADF", "RM_DUP_OBJECT:1=ENOTTY",
+					    "RM_DUP_OBJECT:1=0x23", "RM_DUP_OBJECT:1=0x33" };
 	CUdeviceptr p = standin_alloc(MIB);
 	int fds;
 
 	OK(rm_pin(p, MIB, 0));
 	fds = resources_fds();
-	rm_sim.faults("RM_DUP_OBJECT:1=EBADF");
-	OK(rm_pin(p, MIB, 0));
-	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
-	ck_assert_int_eq(resources_fds(), fds);
+	for (size_t i = 0; i < COUNT(lost); i++) {
+		rm_sim.faults(lost[i]);
+		OK(rm_pin(p, MIB, 0));
+		ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
+		ck_assert_int_eq(resources_fds(), fds);
+	}
+	rm_sim.faults("RM_DUP_OBJECT:1=0x77"); /* which this library does not know */
+	FAILS_WITH(EIO, "RM_DUP_OBJECT: NV_STATUS 0x77", rm_pin(p, MIB, 0));
+	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 0);
 }
 
 static int mmaps;
@@ -461,6 +471,14 @@ static void unmap_fails(void)
 	rm_sim.counts(&after);
 	ck_assert_uint_eq(after.memories, before.memories);
 	ck_assert_uint_eq(after.maps, before.maps);
+	/* Nor is what is left of a map that failed mapped again, by the second attempt. */
+	p = standin_chunks(0, 0, 4, 2 * MIB, STANDIN_EXPORTABLE);
+	OK(gdr_pin_buffer_v2(rm_g, p, 8 * MIB, 0, &mh));
+	wrap_fail("mmap", 3, EAGAIN);
+	wrap_fail("munmap", 0, ENOMEM);
+	FAILS_WITH(EIO, "an earlier map of this range", gdr_map(rm_g, mh, &va, 8 * MIB));
+	wrap_reset();
+	FAILS(EIO, gdr_unpin_buffer(rm_g, mh));
 	OK(gdr_close(rm_g));
 	rm_g = NULL;
 }
