@@ -31,6 +31,7 @@ struct item {
 
 static struct {
 	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
+	bool deaf; /* no call is answered any more: slots are short when the stop and the abort come */
 	bool dies; /* the context, with the last kernel: nobody calls end */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
@@ -303,7 +304,7 @@ static void answer(uint64_t i)
 		struct item *it = &run.items[k];
 
 		if (!it->msg.call || it->answered || (run.with_abort && run.stopping && below(2)) ||
-		    (run.lose && run.stopping))
+		    run.deaf)
 			continue;
 		it->answered = true;
 		copy_in(it);
@@ -441,6 +442,7 @@ static void helper(void)
 	bool ended = !run.hint, owed = true;
 
 	while (!over() || !run.received_all || owed || !ended) {
+		run.deaf = run.lose && m.steps + 2000 >= stop_at;
 		if (run.with_stop && !run.stopping && m.steps >= stop_at) {
 			run.stopping = true;
 			gdri_port_stop(&port.ring, 0);
