@@ -484,7 +484,12 @@ static void freed_by_its_context(void)
 	a.buffer_id++;
 	FAILS_WITH(-EINVAL, "other memory now", gdri_cuda_free(&a));
 	a.buffer_id--;
+	/* What is kept serves the same GPU alone. */
+	OK(gdri_cuda_keep(&a));
+	ck_assert(!gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 1, 65536));
+	ck_assert(gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 0, 65536));
 	OK(gdri_cuda_free(&a));
+	FAILS(-EINVAL, gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 99, standin_primary(0), 1, false, -1));
 }
 
 static int is_mapped(void *pages)
