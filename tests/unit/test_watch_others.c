@@ -546,7 +546,9 @@ static void add_second(uintptr_t value)
 	while (map->l_addr + slot->r_offset != (uintptr_t)watch_slots.at[0])
 		slot++;
 	page = (char *)((uintptr_t)made & page_mask);
-	OK(mprotect(page, (size_t)((char *)(made + 1) - page), PROT_READ | PROT_WRITE));
+	/* On arm64 libcuda's code may lie in the same page. */
+	OK(mprotect(page, (size_t)((char *)(made + 1) - page),
+		    PROT_READ | PROT_WRITE | PROT_EXEC));
 	made->r_info = slot->r_info;
 	made->r_offset = (uintptr_t)&second - map->l_addr;
 	second = value;
