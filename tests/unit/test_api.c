@@ -176,10 +176,14 @@ static void forked_child(void)
 static void statistics(void)
 {
 	barcopy_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_queue_options_t o;
 
 	FAILS(EINVAL, barcopy_get_stats(g, NULL));
 	s.struct_size = FIRST_STATS - 1;
 	FAILS(EINVAL, barcopy_get_stats(g, &s));
+	/* A size that nobody has is not read so far. */
+	o.struct_size = SIZE_MAX;
+	FAILS_WITH(EINVAL, "struct_size is", barcopy_queue_create(g, 0, &o, &queue));
 	s.struct_size = sizeof(s);
 	FAILS(EINVAL, barcopy_get_stats((gdr_t)(uintptr_t)77, &s));
 	OK(gdr_close(g));

@@ -190,6 +190,7 @@ static void late(void)
 	addr[3] = standin_alloc(4096);
 	ck_assert_uint_eq((addr[1] ^ addr[3]) & GPU_PAGE_MASK, 0);
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], 8), GDRI_VALID); /* still known */
 	ck_assert(gdri_region_is_intact(&r, r.low, r.pin.va + r.pin.mapped_size));
 	CU(cuda.cuMemFree_v2(addr[1]));
 	ck_assert(!gdri_region_is_intact(&r, r.low, r.pin.va + r.pin.mapped_size));
@@ -366,7 +367,28 @@ static void no_memory(void)
 	end();
 }
 
+/* An allocation between two parts that cannot be learnt is no hole. */
+static void not_learnt(void)
+{
+	static const size_t size[] = { 512, 512, 512 };
+	struct gdri_region r;
+	uint64_t addr[3];
+
+	side_by_side(size, addr, 3);
+	CU(cuda.cuMemFree_v2(addr[1]));
+	r = region_of(addr[0], addr[2] + size[2]);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(standin_alloc(size[1]), addr[1]);
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_UNKNOWN);
+	wrap_reset();
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_VALID);
+	gdri_region_free_parts(&r);
+}
+
 static const struct unit_test tests[] = {
+	{ "not learnt", not_learnt, "" },
 	{ "holes", holes, "" },
 	{ "a hole at the begin", hole_first, "" },
 	{ "noted later", late, "" },

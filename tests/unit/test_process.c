@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -178,7 +179,30 @@ static void no_memory_for_a_number(void)
 		gdri_fork_close(fd[n]);
 }
 
+/* The program has closed the library's descriptor; its own at that number has the same inode elsewhere. */
+static void another_device(void)
+{
+	static const char *const roots[] = { "/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue" };
+	struct stat st[COUNT(roots)];
+
+	OK(gdri_process_enter());
+	for (size_t i = 0; i < COUNT(roots); i++) {
+		if (stat(roots[i], &st[i]))
+			st[i].st_ino = 0;
+		for (size_t k = 0; st[i].st_ino && k < i; k++)
+			if (st[i].st_ino == st[k].st_ino && st[i].st_dev != st[k].st_dev) {
+				int fd = gdri_fork_open(roots[k], O_RDONLY);
+
+				close(fd);
+				ck_assert_int_eq(open(roots[i], O_RDONLY), fd);
+				gdri_fork_close(fd);
+				ck_assert_int_eq(close(fd), 0);
+			}
+	}
+}
+
 static const struct unit_test tests[] = {
+	{ "another device", another_device, "" },
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },
 	{ "no memory", no_page, "" },

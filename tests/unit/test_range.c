@@ -71,11 +71,13 @@ static void not_protected(void)
 
 	for (size_t i = 0; i < COUNT(errors); i++) {
 		long long mapped = wrap_mapped();
+		char text[64];
 
+		snprintf(text, sizeof(text), "read-only: %s", strerror(errors[i][0]));
 		wrap_reset();
 		wrap_fail("mprotect", 0, errors[i][0]);
-		FAILS(errors[i][1],
-		      barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+		FAILS_WITH(errors[i][1], text,
+			   barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
 		wrap_reset();
 		ck_assert_uint_eq(mh.h, 77);
 		ck_assert_ptr_null(cpu);
@@ -114,7 +116,8 @@ static void errors(void)
 	OK(barcopy_unmap_range(g, mh));
 	OK(barcopy_unmap_range(g, other));
 	OK(gdr_pin_buffer_v2(g, d, 8, 0, &pinned));
-	FAILS(EINVAL, barcopy_unmap_range(g, pinned));
+	FAILS_WITH(EINVAL, "not made by barcopy_map_range(): end it by gdr_unpin_buffer()",
+		   barcopy_unmap_range(g, pinned));
 	FAILS_WITH(ENOTSUP, "read-only",
 		   barcopy_map_range(g, (uintptr_t)standin_host_alloc(8, 0), 8,
 				     BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));

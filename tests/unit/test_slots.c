@@ -38,6 +38,8 @@ static void names_and_generations(void)
 	ck_assert_uint_ne(name, 0);
 	ck_assert_uint_ne((uint32_t)name, 0);
 	ck_assert_ptr_eq(gdri_slots_find(&table, name), a);
+	/* An invented name, of a chunk that there is not. */
+	ck_assert_ptr_null(gdri_slots_find(&table, name + 9 * GDRI_SLOTS_PER_CHUNK + 1));
 	ck_assert_ptr_null(gdri_slots_find(&table, gdri_slot_publish(b) ^ 1ULL << 32));
 	gdri_slot_retire(a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
