@@ -202,6 +202,9 @@ static int uses_and_exits(void *own)
 		OK(barcopy_mem_alloc(g, 0, sizeof(zeroes), 0, &mem));
 		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, zeroes, sizeof(zeroes)));
 		OK(gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, zeroes, 3));
+		OK(barcopy_put32(mem.handle, mem.cpu_ptr, 1));
+		for (int i = 0; i < 2; i++)
+			FAILS(EINVAL, barcopy_put64(mem.handle, (char *)mem.cpu_ptr + 1, 1));
 		end();
 	}
 	exit(0);
@@ -239,7 +242,7 @@ static void summary(void)
 		strstr(text, "GDRCOPY STATS: process ") &&
 			strstr(text, "  pins 1, unpinned 1; maps 1, unmapped 1; revoked 0\n") &&
 			strstr(text, "  copies to the GPU: 2, bytes 65539\n") &&
-			strstr(text, "  copies from the GPU: 0, bytes 0\n"),
+			strstr(text, "  copies from the GPU: 0, bytes 0\n  words: put 1, got 0"),
 		"%s", text);
 	ck_assert_str_eq(unit_stderr_of(child_elsewhere), "");
 	OK(gdr_close(g));
