@@ -228,6 +228,7 @@ SCENE(order,
 	/* of two unclear reasons the first one's; a shortage of the second is the errno */
 	PIN_FAILS(CHUNK, EIO, .fault = "cuMemGetHandleForAddressRange:1=999,cuMemGetHandleForAddressRange:2=100"),
 	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2"),
+	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:1=800,cuMemGetHandleForAddressRange:*=2"),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF))
 
 /* One context: a backend that can serves each kind of memory. */

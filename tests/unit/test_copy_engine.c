@@ -566,6 +566,11 @@ static void context_gone(void)
 	written = cuda_hooks.calls("cuStreamWriteValue32");
 	read_to(standin_host_alloc(4096, 0), other, map, 4096);
 	ck_assert_uint_eq(cuda_hooks.calls("cuStreamWriteValue32"), written);
+	/* While it is there the stream is ended. */
+	ended = cuda_hooks.calls("cuStreamDestroy");
+	OK(barcopy_set_copy_options(other, NULL));
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamDestroy"), ended + 1);
+	OK(barcopy_set_copy_options(other, &o));
 	CU(cuda.cuCtxDestroy_v2(own));
 	ended = cuda_hooks.calls("cuStreamDestroy");
 	entered = cuda_hooks.calls("cuCtxPushCurrent");

@@ -4,6 +4,7 @@
  * from each kind of thread; SYNC_MEMOPS; exports; and that the caller's context and capture mode are
  * restored.
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -244,6 +245,7 @@ static void coherent_links(void)
 
 static void no_nvml(void)
 {
+	void (*nvml_fails)(const char *spec);
 	struct gdri_pci_address pci;
 	struct gdri_bar bar;
 
@@ -257,6 +259,13 @@ static void no_nvml(void)
 	FAILS_WITH(-ENOTSUP, "has no nvmlInit_v2", gdri_nvml_bar(&pci, &bar));
 	wrap_reset();
 	OK(gdri_nvml_bar(&pci, &bar));
+	ck_assert(gdri_may_fit(0, bar.total) && !gdri_may_fit(0, bar.total + 1));
+	pci.bus++;
+	FAILS_WITH(-ENOTSUP, "Not found (6)", gdri_nvml_bar(&pci, &bar));
+	pci.bus--;
+	*(void **)&nvml_fails = dlsym(dlopen("libnvidia-ml.so.1", RTLD_NOW), "gdrsim_fail");
+	nvml_fails("nvmlDeviceGetBAR1MemoryInfo:*=999");
+	FAILS_WITH(-EIO, "nvmlDeviceGetBAR1MemoryInfo: ", gdri_nvml_bar(&pci, &bar));
 }
 
 static void results_as_errno(void)
@@ -378,8 +387,13 @@ static void *play(void *unused)
 static void context_as_found(void)
 {
 	CUcontext created, primary[2] = { standin_primary(0), standin_primary(1) };
+	unsigned long retains = cuda_hooks.calls("cuDevicePrimaryCtxRetain");
 	struct gdri_cuda_scope s;
 
+	OK(gdri_cuda_load());
+	FAILS(-EINVAL, gdri_cuda_enter_primary(&s, -1, &created));
+	FAILS(-EINVAL, gdri_cuda_enter_primary(&s, 64, &created));
+	ck_assert_uint_eq(cuda_hooks.calls("cuDevicePrimaryCtxRetain"), retains);
 	standin_vmm_alloc(&chunks, 0, 2, STANDIN_GRANULE, true);
 	plain = standin_alloc(2 << 20);
 	ck_assert_ptr_null(play(NULL));
@@ -489,6 +503,8 @@ static void freed_by_its_context(void)
 	ck_assert(!gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 1, 65536));
 	ck_assert(gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 0, 65536));
 	OK(gdri_cuda_free(&a));
+	FAILS_WITH(-ENOMEM, "cannot be rounded up to ",
+		   gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, 0, NULL, SIZE_MAX, false, -1));
 	FAILS(-EINVAL, gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 99, standin_primary(0), 1, false, -1));
 }
 
@@ -551,6 +567,20 @@ static void pages_of_the_host(void)
 	OK(gdri_cuda_take_pages(0, 2 * 4096, &q));
 	ck_assert_ptr_eq(q, larger);
 	gdri_cuda_give_pages(q);
+	/* They serve the same GPU alone. */
+	OK(gdri_cuda_take_pages(1, 4096, &q));
+	ck_assert_int_eq(q->device, 1);
+	gdri_cuda_give_pages(q);
+	/* Either error says that they are not registered. */
+	for (int i = 0; i < 2; i++) {
+		cuda_hooks.set_fail(i ? "cuMemHostGetDevicePointer:1=713"
+				      : "cuMemHostGetDevicePointer:1=1");
+		wrap_reset();
+		OK(gdri_cuda_take_pages(1, 4096, &q));
+		ck_assert_uint_eq(wrap_calls("munmap"), 1);
+		gdri_cuda_give_pages(q);
+	}
+	cuda_hooks.set_fail(NULL);
 	gdri_cuda_free_idle(); /* registered: to end that would wait for kernels */
 	ck_assert_int_gt(wrap_mapped(), mapped);
 	cuda.cuThreadExchangeStreamCaptureMode(&mode);
@@ -713,7 +743,7 @@ static const struct unit_test tests[] = {
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "freed by its context", freed_by_its_context, "" },
-	{ "pages of the host", pages_of_the_host, "" },
+	{ "pages of the host", pages_of_the_host, "GDRSIM_DEVICES=2" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 	{ "no lock while libcuda is loaded", LOADING("dlopen", gdri_cuda_load), true },
 	{ "no lock while its calls are looked up", LOADING("dlsym", gdri_cuda_load), true },

@@ -76,6 +76,7 @@ static void pin_error_paths(void)
 
 	pin_fails("mmap", 1, ENOMEM, ENOMEM, "address space");
 	pin_fails("mmap", 1, ENODEV, ENOTSUP, "refuses mmap");
+	pin_fails("mmap", 1, EPERM, ENOTSUP, "refuses mmap");
 	pin_fails("mmap", 1, 524, ENOTSUP, "ENOTSUPP");
 	pin_fails("madvise", 1, ENOMEM, ENOMEM, "MADV_DONTFORK");
 	pin_fails("madvise", 1, EINVAL, ENOTSUP, "MADV_DONTFORK");
@@ -211,6 +212,8 @@ static void short_buffer(void)
 	FAILS_WITH(ENOTSUP, "whole range", gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	ck_assert_uint_eq(h.h, 77);
 	ck_assert_ptr_null(resources_changed());
+	wrap_lseek_size(0);
+	FAILS_WITH(ENOTSUP, "whole range", gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_lseek_size(v.chunk);
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
 	wrap_reset();
@@ -297,6 +300,12 @@ static void wrong_bytes(void)
 	FAILS_WITH(ENOTSUP, text, pin(v.ptr, 0));
 	FAILS_WITH(ENOTSUP, text, barcopy_map_range(g, v.ptr, 4096, 0, &map, &h));
 	ck_assert_ptr_null(resources_changed());
+	/* Nor does it make another trial's failure final. */
+	cuda_hooks.set_fail("cuMemcpyHtoDAsync:*=700");
+	FAILS_WITH(ENOTSUP, "the copy engine", pin(v.ptr, GDR_PIN_FLAG_FORCE_PCIE));
+	cuda_hooks.set_fail(NULL);
+	wrap_clock(SECOND + 2 * 86400);
+	OK(pin(v.ptr, GDR_PIN_FLAG_FORCE_PCIE));
 }
 
 /* What says nothing about dmabuf stands for a second, a shortage not at all. */
@@ -386,7 +395,7 @@ static const struct unit_test tests[] = {
 	{ "tried once for each GPU and kind", tried_once,
 	  CUDA_13_3 " GDRSIM_DEVICES=2 GDRSIM_DMABUF_PCIE=1" },
 	{ "tried with the pin's flags", tried_with_flags, CUDA_13_3 " GDRSIM_DMABUF_PCIE=1" },
-	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1" },
+	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1 GDRSIM_DMABUF_PCIE=1" },
 	{ "a verdict heals", heals, CUDA_13_3 },
 	{ "an unknown GPU", unknown_gpu, CUDA_13_3 },
 	{ "an import is not tried", imported, CUDA_13_3 },

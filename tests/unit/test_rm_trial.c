@@ -686,6 +686,8 @@ static const struct unit_test tests[] = {
 	{ "wrong bytes are final", wrong_bytes_are_final, "", .bare = true },
 	{ "in BAR1", mapping_type, "TYPE=1" },
 	{ "over a coherent link", mapping_type, "TYPE=2 GDRSIM_COHERENT=1" },
+	{ "over a coherent link, next to BAR1", mapping_type,
+	  "TYPE=2 GDRSIM_COHERENT=1 GDRSIM_BAR1_MIB=2097152" },
 	{ "coherent to CUDA, in BAR1", mapping_type, "TYPE=1 GDRSIM_COHERENT=1 GDRSIM_RM_BAR1=1" },
 	{ "outside BAR1, not coherent to CUDA", mapping_type, "TYPE=1 GDRSIM_RM_BAR1=0" },
 	{ "in BAR1, as Device memory", mapping_type, "TYPE=3 UNALIGNED_FAULTS=1" },

@@ -186,13 +186,14 @@ static void ends_of_tables(void)
 {
 	static const char strings[] = "\0ioctl";
 	static const ElfW(Sym) symbols[2] = { [1] = { .st_name = 1 } };
-	static const ElfW(Rela) rela[3] = { { 8, ELF64_R_INFO(1, JUMP_SLOT), 0 },
+	static const ElfW(Rela) rela[] = { { 8, ELF64_R_INFO(1, JUMP_SLOT), 0 },
+					    { 12, ELF64_R_INFO(1, 0), 0 }, /* no import */
 					    { 16, ELF64_R_INFO(1, JUMP_SLOT), 0 },
 					    { 24, ELF64_R_INFO(1, JUMP_SLOT), 0 } };
 	ElfW(Dyn) dynamic[] = { { DT_STRTAB, { (uintptr_t)strings } },
 				{ DT_SYMTAB, { (uintptr_t)symbols } },
 				{ DT_JMPREL, { (uintptr_t)rela } },
-				{ DT_PLTRELSZ, { 2 * sizeof(rela[0]) } },
+				{ DT_PLTRELSZ, { 3 * sizeof(rela[0]) } },
 				{ DT_NUM, { 1 } },
 				{ DT_NULL, { 0 } } };
 	const struct link_map map = { .l_ld = dynamic };

@@ -276,6 +276,7 @@ static void hook_that_insists(void)
 
 static uintptr_t held_before;
 static char page_before[4];
+static ioctl_fn watch_hooked;
 
 /* A forked child can use libcuda's import, although not CUDA. */
 static int watch_in_child(void *arg)
@@ -294,6 +295,15 @@ static int watch_in_child(void *arg)
 	    strcmp(watch_page(), page_before) != 0)
 		return 4;
 	return !watch_pipe_has_5() || seen.calls != 1 ? 5 : 0;
+}
+
+/* A hook above the watch calls it in a child of the watching thread too: no watch is at work there. */
+static int hook_in_child(void *arg)
+{
+	struct watch_seen *seen = arg;
+	int n = -1;
+
+	return watch_hooked(watch_pipe[0], FIONREAD, &n) || n != 5 || seen->calls;
 }
 
 static void *fork_one(void *arg)
@@ -318,6 +328,8 @@ static void fork_meanwhile(void)
 
 	start_to_fork();
 	OK(gdri_cuda_watch_begin(watch_note, &seen));
+	watch_hooked = watch_ioctl();
+	ck_assert_int_eq(unit_in_child(hook_in_child, &seen), 0);
 	unit_threads(1, fork_one, &status, 0);
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(seen.calls, 0);
