@@ -240,7 +240,7 @@ WRAP(off_t, lseek, int fd, off_t offset, int whence)
 {
 	if (fails("lseek", ESPIPE))
 		return -1;
-	return w.on && w.lseek_size >= 0 ? w.lseek_size : __real_lseek(fd, offset, whence);
+	return w.on && w.lseek_size >= 0 ? w.lseek_size + offset : __real_lseek(fd, offset, whence);
 }
 
 int __real_fcntl(int fd, int cmd, ...);

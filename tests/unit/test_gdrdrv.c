@@ -8,16 +8,20 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "common/wrap.h"
 #include "node_sim.h"
 
 static void test_levels(void)
 {
+	static const char *const others[] = { "OPEN", "MMAP", "MADVISE" }; /* no ioctl */
 	char level[16], persistent[2] = { (char)('0' + unit_row % 2), 0 };
 	int minor = unit_row / 2, major, value;
 	int fds = resources_fds();
+	unsigned long calls = 0;
 
 	snprintf(level, sizeof(level), "2.%d", minor);
 	node.faults(NULL);
+	wrap_reset();
 	node_open(level, persistent);
 	OK(gdr_driver_get_version(g, &major, &value));
 	ck_assert_int_eq(major, 2);
@@ -33,6 +37,9 @@ static void test_levels(void)
 	ck_assert_int_eq(node.calls("REQ_MAPPING_TYPE") > 0, minor >= 5);
 	ck_assert_int_eq(node.calls("GET_INFO") > 0, minor < 4);
 	ck_assert_int_eq(node.calls("GET_INFO_V2") > 0, minor >= 4);
+	for (size_t i = 0; i < COUNT(others); i++)
+		calls -= node.calls(others[i]);
+	ck_assert_uint_eq(wrap_calls("ioctl"), calls + node.calls(NULL));
 	end_now();
 	ck_assert_int_eq(resources_fds(), fds);
 }

@@ -144,7 +144,7 @@ static void again(void)
 	vmm = standin_chunks(0, 0, 1, 2 * MIB, STANDIN_EXPORTABLE);
 	rm_sim.faults(getenv("RULE"));
 	text = unit_stderr_of(pins_for_a_while);
-	ck_assert_uint_eq(rm_times(text, "WARN: rm: GPU 0"), 1);
+	ck_assert_uint_eq(rm_times(text, "WARN: rm: GPU 0, memory of cuMemAlloc: "), 1);
 	rm_sim.faults(NULL);
 	OK(rm_pin(plain, MIB, 0));
 	rm_whole_life("healed", plain, MIB);
@@ -159,6 +159,7 @@ static void heals(void)
 		{ "cuMemAlloc:*=700", "cuMemAlloc: " },
 		{ "cuStreamCreate:*=700", "cuStreamCreate: " },
 		{ "cuMemcpyHtoDAsync:*=700", "the copy engine could not reach" },
+		{ "cuMemcpyHtoDAsync:1=700", "the copy engine could not reach" },
 		{ "cuMemcpyDtoHAsync:*=700", "the copy engine could not reach" },
 		{ "cuMemGetHandleForAddressRange:*=709", "CUDA_ERROR_CONTEXT_IS_DESTROYED" },
 		{ "cuMemGetHandleForAddressRange:*=201", "CUDA_ERROR_INVALID_CONTEXT" },
