@@ -437,7 +437,7 @@ IOCTL_FUNCTION(spoiling_ioctl, spoil_and_pass)
 static void another_offset(struct rm_export_570 *e)
 {
 	if (e->sizes[0] <= 0x2000) /* one of the small ones */
-		e->offsets[0] ^= 0x10000;
+		e->offsets[0] = 0; /* what was allocated before, which must stay as it is */
 }
 
 static void within_a_page(struct rm_export_570 *e)
