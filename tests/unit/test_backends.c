@@ -229,14 +229,25 @@ SCENE(order,
 	PIN_FAILS(CHUNK, EIO, .fault = "cuMemGetHandleForAddressRange:1=999,cuMemGetHandleForAddressRange:2=100"),
 	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2"),
 	PIN_FAILS(CHUNK, ENOMEM, .fault = "cuMemGetHandleForAddressRange:1=800,cuMemGetHandleForAddressRange:*=2"),
-	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF))
+	/* an address that is wrong for the first may be of the wrong kind for the second, which says more */
+	PIN_FAILS(CHUNK, ENOTSUP, .fault = "cuMemGetHandleForAddressRange:1=1,cuMemGetHandleForAddressRange:*=801"),
+	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=dmabuf,rm"), PINS(CHUNK, DMABUF),
+	PIN_FAILS(CHUNK, EACCES, .fault = "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=800"),
+	PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_PCIE=1", .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
+	PIN_FAILS(CHUNK, ENOMEM, "GDRSIM_DMABUF_PCIE=-", "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2",
+	  .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
+	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host,rm"), PINS(CHUNK, RM),
+	PIN_FAILS(CHUNK, EINVAL, .fault = "cuMemGetHandleForAddressRange:*=1"))
 
 /* One context: a backend that can serves each kind of memory. */
 SCENE(fall_through,
 	OPENS(ANY), HAS(PERSISTENT | FORCE_PCIE), PINS(HOST, ON_HOST),
 	PINS(CHUNK, RM), PINS(CHUNK, DMABUF, .fault = "cuMemGetHandleForAddressRange:1=801"))
 
-SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, RM), PINS(HOST, ON_HOST))
+SCENE(beside_the_node, OPENS(DEFAULT), PINS(DEVICE, GDRDRV), PINS(CHUNK, RM), PINS(HOST, ON_HOST),
+	/* host's reason for memory of its kind says more than the driver's EINVAL */
+	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=gdrdrv,host"),
+	PIN_FAILS(HOST, ENOTSUP, .fault = "cuMemHostGetFlags:*=999", .says = { "gdrdrv: ", "host: " }))
 
 SCENE(use_dmabuf_mmap,
 	OPEN_FAILS(ANY, ENODEV, .says = { "13.3", "any memory" }), /* driver 13.0: this backend alone was asked for */

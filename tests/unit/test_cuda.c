@@ -508,6 +508,30 @@ static void freed_by_its_context(void)
 	FAILS(-EINVAL, gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 99, standin_primary(0), 1, false, -1));
 }
 
+/* Chunks that cannot be placed, and those of another process, whose descriptor may be 0. */
+static void own_chunks(void)
+{
+	static const char *const fails[] = { "cuMemAddressReserve:*=2", "cuMemMap:*=2",
+					     "cuMemSetAccess:*=2" };
+	struct gdri_allocation a;
+	unsigned long long bytes;
+	uint64_t base;
+	size_t size;
+	int fd;
+
+	OK(gdri_cuda_load());
+	OK(gdri_cuda_export_chunk(vmm_new(0, 1), -1, &base, &size, &fd));
+	bytes = standin_device_bytes(0);
+	for (size_t i = 0; i < COUNT(fails); i++) {
+		cuda_hooks.set_fail(fails[i]);
+		FAILS(-ENOMEM, gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, 0, NULL, size, false, -1));
+	}
+	cuda_hooks.set_fail(NULL);
+	dup2(fd, 0);
+	OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, 0, NULL, size, false, 0));
+	ck_assert_uint_eq(standin_device_bytes(0), bytes);
+}
+
 static int is_mapped(void *pages)
 {
 	unsigned char resident;
@@ -568,8 +592,10 @@ static void pages_of_the_host(void)
 	ck_assert_ptr_eq(q, larger);
 	gdri_cuda_give_pages(q);
 	/* They serve the same GPU alone. */
+	wrap_reset();
 	OK(gdri_cuda_take_pages(1, 4096, &q));
 	ck_assert_int_eq(q->device, 1);
+	ck_assert_uint_eq(wrap_calls("munmap"), 0);
 	gdri_cuda_give_pages(q);
 	/* Either error says that they are not registered. */
 	for (int i = 0; i < 2; i++) {
@@ -743,6 +769,7 @@ static const struct unit_test tests[] = {
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "freed by its context", freed_by_its_context, "" },
+	{ "chunks of the library", own_chunks, "" },
 	{ "pages of the host", pages_of_the_host, "GDRSIM_DEVICES=2" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
 	{ "no lock while libcuda is loaded", LOADING("dlopen", gdri_cuda_load), true },
