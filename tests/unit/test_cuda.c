@@ -234,7 +234,9 @@ static void coherent_links(void)
 	static const char *const fails[] = { "cuDeviceGetCount:*=999", "cuDeviceGet:*=999",
 					     "cuDeviceGetAttribute:*=999" };
 
-	OK(gdri_cuda_load());
+	standin_load();
+	ck_assert(gdri_cuda_any_coherent()); /* the first call of CUDA's */
+	cuda_hooks.set_fail("cuDeviceGetAttribute:2=999"); /* one is enough */
 	ck_assert(gdri_cuda_any_coherent());
 	for (size_t i = 0; i < COUNT(fails); i++) {
 		cuda_hooks.set_fail(fails[i]);
@@ -761,7 +763,7 @@ static const struct unit_test tests[] = {
 	{ "driver without streams", older_drivers, "", "cuStreamSynchronize", true },
 	{ "PCI addresses", pci_addresses, "GDRSIM_DEVICES=2" },
 	{ "no exports", no_exports, "" },
-	{ "coherent links", coherent_links, "GDRSIM_COHERENT=1" },
+	{ "coherent links", coherent_links, "GDRSIM_COHERENT=1 GDRSIM_DEVICES=2", .bare = true },
 	{ "no NVML", no_nvml, "" },
 	{ "results as errno", results_as_errno, "", .bare = true },
 	{ "SYNC_MEMOPS", sync_memops_is_set, "" },
