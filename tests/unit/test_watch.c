@@ -186,7 +186,7 @@ static void ends_of_tables(void)
 {
 	static const char strings[] = "\0ioctl";
 	static const ElfW(Sym) symbols[2] = { [1] = { .st_name = 1 } };
-	static const ElfW(Rela) rela[] = { { 8, ELF64_R_INFO(1, JUMP_SLOT), 0 },
+	static ElfW(Rela) rela[8] = { { 8, ELF64_R_INFO(1, JUMP_SLOT), 0 },
 					    { 12, ELF64_R_INFO(1, 0), 0 }, /* no import */
 					    { 16, ELF64_R_INFO(1, JUMP_SLOT), 0 },
 					    { 24, ELF64_R_INFO(1, JUMP_SLOT), 0 } };
@@ -201,6 +201,11 @@ static void ends_of_tables(void)
 
 	(void)gdri_import_slots_in(&map, "ioctl", &found);
 	ck_assert_uint_eq(found.count, 2);
+	for (size_t i = 4; i < COUNT(rela); i++)
+		rela[i] = rela[0];
+	dynamic[3].d_un.d_val = sizeof(rela);
+	(void)gdri_import_slots_in(&map, "ioctl", &found);
+	ck_assert_uint_eq(found.count, GDRI_IMPORT_SLOTS);
 }
 
 /* The pages beside RELRO stay writable. */
