@@ -107,6 +107,7 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_port_answer(p, NULL, &answer, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, NULL, 1));
 	FAILS(EINVAL, barcopy_port_answer(p, &call, &answer, 1));
+	FAILS(EINVAL, barcopy_port_answer(p, &(uint32_t){ UINT32_MAX }, &answer, 1));
 	OK(barcopy_port_answer(p, &call, &answer, 0));
 	FAILS_WITH(EINVAL, "receive retires its posts", barcopy_port_retire(p, 1, 1));
 	FAILS(EINVAL, barcopy_port_retire(p, 1, 0));
