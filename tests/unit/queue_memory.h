@@ -40,6 +40,7 @@ static uint32_t lap_mask; /* of a run */
 /* The test's. */
 static bool context_works(void);
 static uint64_t host_time(void);
+static void host_rest(void); /* in place of a spin */
 
 #undef gdri_store64
 #undef gdri_load64
@@ -50,13 +51,13 @@ static uint64_t host_time(void);
 #define gdri_fence_after_write(type) host_push()
 #define gdri_fence_after_read(type)  fence(false)
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
-#define gdri_post64(plan, p, v)	     (host_store((uintptr_t)(p), v), m.direct ? maybe() : host_push())
+#define gdri_post64(plan, p, v)	     host_post(plan, (uintptr_t)(p), v)
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
 #define gdri_relax()		     yield()
 #define gdri_now_ns()		     host_time()
 #define gdri_cuda_context_works(c)   ((void)(c), context_works())
-#define sched_yield()		     yield()
-#define nanosleep(t, left)	     ((void)(t), yield())
+#define sched_yield()		     host_rest()
+#define nanosleep(t, left)	     ((void)(t), host_rest())
 #undef BARCOPY_QUEUE_LAP_MASK
 #define BARCOPY_QUEUE_LAP_MASK lap_mask
 #include "queue/port.h"
@@ -114,6 +115,7 @@ struct word {
 struct buffered {
 	uintptr_t addr;
 	uint64_t value;
+	bool posted; /* needs no push */
 };
 
 /* How code or memory is made worse, to show that this test sees it. */
@@ -138,7 +140,7 @@ static struct {
 	uint32_t lines;
 	unsigned int stale; /* of 100 loads, those that may give an old value */
 	bool lazy; /* the CPU's stores wait for a push */
-	bool direct; /* a posted word needs none, and arrives behind later loads */
+	struct gdri_copy_plan plan; /* if .posts, a posted word needs none, and arrives behind later loads */
 	struct word word[WORDS];
 	struct view now[AGENTS], heard[AGENTS], gates, all_sc; /* heard: from what it loaded */
 	struct view *released[AGENTS];
@@ -220,7 +222,7 @@ static void yield(void)
 {
 	if (++m.steps > STEPS && !m.wrong)
 		m.wrong = "no end";
-	if (!m.lazy && !below(8))
+	if (!below(8))
 		drain(SENDER + (int)below(2), false);
 	switch_to_any(&m.context[m.me]);
 }
@@ -337,7 +339,10 @@ static void fence(bool sc)
 
 /* ---- the CPU's side ------------------------------------------------------ */
 
-/* Writes one of the agent's buffered stores, or all. Stores to one address stay in order. */
+/*
+ * Writes all of the agent's buffered stores; or one, if it need not wait for a push. Stores to one
+ * address stay in order.
+ */
 static void drain(int agent, bool all)
 {
 	int me = m.me;
@@ -347,6 +352,8 @@ static void drain(int agent, bool all)
 		struct buffered *b = m.buffer[agent], take;
 		unsigned int k = below(m.buffers[agent]), i = 0;
 
+		if (m.lazy && !all && !b[k].posted)
+			break;
 		while (b[i].addr != b[k].addr)
 			i++;
 		take = b[i];
@@ -358,16 +365,21 @@ static void drain(int agent, bool all)
 	m.me = me;
 }
 
-static void host_store(uintptr_t addr, uint64_t value)
+static void host_buffer(uintptr_t addr, uint64_t value, bool posted)
 {
 	if (word_of(addr) == AT_CREDIT && value <= m.told[queue_of(addr)])
 		wrong("a count is stored again, or goes back");
 	if (word_of(addr) == AT_CREDIT)
 		m.told[queue_of(addr)] = value;
-	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value };
+	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value, posted };
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
 	maybe();
+}
+
+static void host_store(uintptr_t addr, uint64_t value)
+{
+	host_buffer(addr, value, false);
 }
 
 static void host_store_line(uintptr_t addr, const uint64_t *w)
@@ -390,6 +402,13 @@ static void host_push(void)
 		drain(m.me, true);
 	fence(false);
 	maybe();
+}
+
+static void host_post(const struct gdri_copy_plan *plan, uintptr_t addr, uint64_t value)
+{
+	host_buffer(addr, value, plan->posts);
+	if (!plan->posts)
+		host_push();
 }
 
 static void host_flush(void)
@@ -433,7 +452,7 @@ static void gate_unlock(pthread_mutex_t *gate)
 		wrong("a gate is opened that was not closed");
 	m.left = *port_of(gate);
 	memcpy(m.marks, m.left.done, m.lines);
-	if (m.direct) /* by a locked instruction, which empties buffers (SDM 3A, 11.3.1) */
+	if (m.plan.posts) /* by a locked instruction, which empties buffers (SDM 3A, 11.3.1) */
 		drain(m.me, true);
 	know_gates(true);
 	*(int *)(void *)gate = 0;
@@ -633,7 +652,6 @@ static void agent(void);
 /* Begins a run: memory and queues as after create. */
 static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint32_t lines)
 {
-	static const struct gdri_copy_plan plan = { .fences = GDR_MAPPING_TYPE_WC };
 	static struct gdri_cuda_pages pages;
 	char *stacks = m.stacks;
 
@@ -651,6 +669,7 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 	m.fence = fence;
 	m.lines = lines;
 	m.lazy = below(2);
+	m.plan.fences = GDR_MAPPING_TYPE_WC;
 	for (int i = 0; i < WORDS; i++)
 		m.word[i].count = 1;
 	for (int q = 0; q < QUEUES; q++) {
@@ -665,7 +684,7 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 
 		m.q[q] = (struct gdri_queue){ .ring = { .incoming = (char *)(uintptr_t)view.replies,
 							.control = (char *)(uintptr_t)view.control,
-							.plan = &plan,
+							.plan = &m.plan,
 							.pages = &pages,
 							.lines = lines,
 							.shift = (uint32_t)__builtin_ctz(lines) },

@@ -19,6 +19,11 @@ static uint64_t host_time(void)
 	return explored_time();
 }
 
+static void host_rest(void)
+{
+	yield();
+}
+
 static struct {
 	uint64_t messages, received;
 	bool ordered, relaunch;

@@ -41,6 +41,7 @@ static struct {
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls;
+	uint64_t received_at; /* the time when posts were received last */
 	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
 } run;
 
@@ -272,6 +273,13 @@ static uint64_t host_time(void)
 	return now;
 }
 
+static void host_rest(void)
+{
+	if ((uint64_t)m.steps * STEP_NS - run.received_at < port.spin_ns)
+		wrong("a receiver that is to spin yields or sleeps");
+	yield();
+}
+
 static void note_handled(uint64_t i)
 {
 	run.items[i].handled = true;
@@ -410,6 +418,7 @@ static void receiver(void)
 			yield();
 			continue;
 		}
+		run.received_at = (uint64_t)m.steps * STEP_NS;
 		for (uint32_t i = 0; i < n; i++) {
 			check_message(msg + i);
 			if (!port.manual)
@@ -448,7 +457,9 @@ static void helper(void)
 			gdri_port_stop(&port.ring, 0);
 			run.stopped = true;
 		}
-		if (run.with_abort && !run.aborted && run.stopping && m.steps >= abort_at) {
+		/* also while a stop of the other thread is on its way */
+		if (run.with_abort && !run.aborted && run.stopping &&
+		    (m.steps >= abort_at || (m.buffers[RECEIVER] && !run.in_stop && !below(4)))) {
 			run.aborted = true;
 			gdri_port_stop(&port.ring, BARCOPY_PORT_ABORT);
 		}
@@ -502,7 +513,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	memset(done, 0, sizeof(done));
 	memset(open, 0, sizeof(open));
 	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
-	m.direct = !m.lazy && seed % 2;
+	m.plan.posts = seed % 2;
 	lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
 	if (lap_mask == 3 && seed / 18 % 2)
