@@ -282,13 +282,24 @@ static void default_limit(void)
 	}
 }
 
-/* Without NVML it is a part of the GPU's memory. */
-static void no_nvml(void)
+static uint64_t first_limit;
+
+static void first_miss(void)
 {
 	barcopy_cache_t cache = BY_NOTICE();
 
 	touch_all(cache, vmm_new(0, 1), "A");
-	ck_assert_uint_eq(cache_stats(cache).max_bytes, (uint64_t)8192 / 4 << 20);
+	first_limit = cache_stats(cache).max_bytes;
+}
+
+/* Without NVML it is a part of the GPU's memory; if that is unknown too, this is logged. */
+static void no_nvml(void)
+{
+	ck_assert_str_eq(unit_stderr_of(first_miss), "");
+	ck_assert_uint_eq(first_limit, (uint64_t)8192 / 4 << 20);
+	cuda_hooks.set_fail("cuDeviceTotalMem:1=999");
+	ck_assert_ptr_nonnull(strstr(unit_stderr_of(first_miss), "no limit for a cache"));
+	ck_assert_uint_eq(first_limit, UINT64_MAX);
 }
 
 /* Half of the mappings that a process may have. */
@@ -972,6 +983,23 @@ static void swept_are_counted(void)
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 }
 
+/* A sweep leaves a region in use, but a get that finds its memory freed ends it. */
+static void freed_in_use(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 1), next = vmm_new(0, 1);
+	barcopy_region_t r, other;
+
+	OK(barcopy_cache_get(cache, d, 8, &r));
+	vmm_delete(d, 1);
+	get_and_put(cache, next);
+	ck_assert_uint_eq(cache_stats(cache).regions, 2);
+	FAILS(EINVAL, barcopy_cache_get(cache, d, 8, &other));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	OK(barcopy_cache_put(cache, &r));
+	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+}
+
 /* ---- at the same time ---------------------------------------------------------------------------- */
 
 /*
@@ -1099,7 +1127,8 @@ static const struct unit_test tests[] = {
 	{ "no memory for a handle", no_memory_for_a_handle, "" },
 	{ "no memory for a cache", no_memory_for_a_cache, DMABUF },
 	{ "default limit", default_limit, "GDRSIM_BAR1_MIB=32" },
-	{ "no NVML", no_nvml, "GDRSIM_FAIL=nvmlInit:*=9" },
+	{ "no NVML", no_nvml,
+	  "GDRSIM_FAIL=nvmlInit:*=9 GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=2" },
 	{ "default number of regions", default_regions, "" },
 	{ "evicted by count", evicted_by_count },
 	{ "limit by bytes", limit_by_bytes },
@@ -1129,6 +1158,7 @@ static const struct unit_test tests[] = {
 	{ "parts are freed", parts_are_freed, DMABUF },
 	{ "many parts are swept", many_parts_are_swept, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
+	{ "freed in use", freed_in_use, DMABUF },
 	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },
