@@ -137,6 +137,9 @@ static void lines_for_any_alignment(void)
 	static const struct gdri_copy_impl counting = { .name = "counting",
 							.block = BARCOPY_LINE,
 							.from = count_loaded };
+	static const struct gdri_copy_impl any_range = { .name = "any range",
+							 .block = 1,
+							 .from = count_loaded };
 	static uint8_t out[1024 + 8];
 	struct area map = area_new(4096, MAP_PRIVATE);
 	struct gdri_copy_plan plan;
@@ -150,6 +153,12 @@ static void lines_for_any_alignment(void)
 		ck_assert_uint_eq(loaded, 1024);
 		ck_assert_mem_eq(out + at, map.base, 1024);
 	}
+	/* An implementation that takes any range gets that range, and no lines around it. */
+	plan.from = &any_range;
+	loaded = 0;
+	gdri_copy_from(&plan, out, map.base + 9, 30);
+	ck_assert_uint_eq(loaded, 30);
+	ck_assert_mem_eq(out, map.base + 9, 30);
 }
 
 /* Lines whose addresses differ in one bit are two lines, whatever a batch knows them by. */
@@ -265,6 +274,15 @@ static void each_line_once(void)
 					       .size = 8 };
 	note_loads(seg, 32);
 	ck_assert_uint_eq(loads.n, 16);
+	/* Two words of one line; a word by itself is one plain load. */
+	for (size_t i = 0; i < 2; i++)
+		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + 8 * i,
+					       .host_ptr = host.base + 8 * i,
+					       .size = 8 };
+	note_loads(seg, 2);
+	ck_assert_uint_eq(loads.n, 1);
+	note_loads(seg, 1);
+	ck_assert_uint_eq(loads.n, 0);
 	/* More lines than are loaded together. */
 	for (size_t i = 0; i < 128; i++)
 		seg[i] = (barcopy_copy_seg_t){ .map_ptr = map.base + i * 128,
@@ -273,6 +291,32 @@ static void each_line_once(void)
 	note_loads(seg, 128);
 	ck_assert_uint_eq(loads.n, 128);
 	ck_assert_uint_le(loads.calls, 4);
+}
+
+/* The pieces of a cached mapping are loaded by themselves, whatever the implementation can do. */
+static void cached_pieces(void)
+{
+	const struct gdri_copy_impl impl = { .name = "noted",
+					     .block = 1,
+					     .to = count_loaded,
+					     .from = count_loaded,
+					     .lines = lines_noting_loads };
+	struct area map = area_new(4096, MAP_PRIVATE);
+	struct gdri_copy_plan plan;
+	uint64_t out[4];
+	barcopy_copy_seg_t seg[2] = {
+		{ .map_ptr = map.base + 8, .host_ptr = out, .size = 16 },
+		{ .map_ptr = map.base + 72, .host_ptr = out + 2, .size = 16 },
+	};
+
+	area_fill(&map);
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_CACHING, 0, &impl), 0);
+	loads.n = loaded = 0;
+	gdri_copyv_from(&plan, seg, 2, sizeof(*seg), 0);
+	ck_assert_uint_eq(loads.n, 0);
+	ck_assert_uint_eq(loaded, 32);
+	for (size_t i = 0; i < 2; i++)
+		ck_assert_mem_eq(seg[i].host_ptr, seg[i].map_ptr, 16);
 }
 
 /* The last piece of a batch has up to as many lines as a piece can have, or more. */
@@ -436,6 +480,7 @@ static const struct unit_test tests[] = {
 	{ "lines for any alignment", lines_for_any_alignment },
 	{ "pieces far from each other", far_pieces },
 	{ "each line once", each_line_once },
+	{ "cached pieces", cached_pieces },
 	{ "a full batch", full_batch },
 	{ "ordered parts", ordered_parts },
 	{ "one destination", one_destination },
