@@ -106,6 +106,40 @@ static void put(void)
 	ck_assert_uint_eq(copy.size, 1);
 }
 
+static barcopy_cache_t ended;
+static barcopy_region_t left[3];
+
+/* Of another region's pages: this one's are still there. */
+static void put_before_its_pages_end(void)
+{
+	FAILS(EINVAL, barcopy_cache_put(ended, &left[1]));
+}
+
+/* By a cache that has ended: its own regions are put, with and without pages; another's is not. */
+static void put_by_an_ended_one(void)
+{
+	CUdeviceptr d = vmm_new(0, 3);
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+
+	ended = BY_NOTICE();
+	for (int i = 0; i < 3; i++)
+		OK(barcopy_cache_get(ended, d + i * CHUNK, 1, &left[i]));
+	wrap_reset();
+	wrap_before("munmap", put_before_its_pages_end);
+	end_now();
+	ck_assert_uint_eq(left[1].entry, 0);
+	start();
+	cache = BY_NOTICE(); /* in the place of the one that has ended */
+	ck_assert_uint_eq((uint32_t)(uintptr_t)cache, (uint32_t)(uintptr_t)ended);
+	OK(barcopy_cache_get(cache, d, 1, &r));
+	FAILS(EINVAL, barcopy_cache_put(ended, &r));
+	ck_assert_uint_eq(r.size, 1);
+	OK(barcopy_cache_put(cache, &r));
+	FAILS(EINVAL, barcopy_cache_put(ended, &left[2]));
+	ck_assert_uint_eq(left[2].entry, 0);
+}
+
 static void errors(void)
 {
 	static struct {
@@ -1123,6 +1157,7 @@ static void environment_is_read_by_the_open(void)
 
 static const struct unit_test tests[] = {
 	{ "put", put },
+	{ "put by an ended one", put_by_an_ended_one },
 	{ "errors", errors },
 	{ "no memory for a handle", no_memory_for_a_handle, "" },
 	{ "no memory for a cache", no_memory_for_a_cache, DMABUF },
