@@ -193,10 +193,22 @@ __attribute__((constructor(101))) static void use_up_keys(void)
 			;
 }
 
-/* Behind the library's destructors. */
+/* The key that the library's constructor then gets. */
+static pthread_key_t the_librarys;
+
+__attribute__((constructor(102))) static void see_next_key(void)
+{
+	if (!getenv("NO_KEYS") && !pthread_key_create(&the_librarys, NULL))
+		pthread_key_delete(the_librarys);
+}
+
+/*
+ * Behind the library's destructors: no key of another's is deleted, and its own one is, or a thread
+ * that ends after an unload would call what is no longer there.
+ */
 __attribute__((destructor(101))) static void keys_are_left(void)
 {
-	if (getenv("NO_KEYS") && pthread_setspecific(0, NULL))
+	if (!pthread_setspecific(getenv("NO_KEYS") ? 0 : the_librarys, NULL) == !getenv("NO_KEYS"))
 		_exit(1);
 }
 

@@ -41,6 +41,11 @@ static void names_and_generations(void)
 	/* An invented name, of a chunk that there is not. */
 	ck_assert_ptr_null(gdri_slots_find(&table, name + 9 * GDRI_SLOTS_PER_CHUNK + 1));
 	ck_assert_ptr_null(gdri_slots_find(&table, gdri_slot_publish(b) ^ 1ULL << 32));
+	/* Of the first chunk behind the table, whose place has the lock. */
+	pthread_mutex_lock(&table.lock);
+	ck_assert_ptr_null(gdri_slots_find(
+		&table, 1ULL << 32 | (GDRI_SLOTS_CHUNKS * GDRI_SLOTS_PER_CHUNK + 1ULL)));
+	pthread_mutex_unlock(&table.lock);
 	gdri_slot_retire(a);
 	ck_assert_ptr_null(gdri_slots_find(&table, name));
 	/* Nor by the generation that a retired object has. */
