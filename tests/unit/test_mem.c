@@ -120,6 +120,7 @@ static void freed_beside_kernels(void)
 static void freed_last(void)
 {
 	unsigned long freed = cuda_hooks.calls("cuMemAddressFree");
+	unsigned long at_once = cuda_hooks.calls("cuMemFree");
 	const char *unmapping;
 
 	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &going));
@@ -130,6 +131,7 @@ static void freed_last(void)
 	ck_assert(unmapping && strstr(unmapping, "freeing"));
 	/* Addresses that are still mapped are not given back. */
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAddressFree"), freed);
+	ck_assert_uint_eq(cuda_hooks.calls("cuMemFree"), at_once);
 	wrap_reset();
 	cuda_hooks.set_fail(NULL);
 }
