@@ -222,6 +222,20 @@ static void child_with_memory(void)
 	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
 }
 
+static int opens_and_exits(void *unused)
+{
+	(void)unused;
+	g = gdr_open();
+	OK(gdr_close(g));
+	exit(0);
+}
+
+static void child_opens(void)
+{
+	gdri_stats_note_stderr();
+	ck_assert_int_eq(unit_in_child(opens_and_exits, NULL), 0);
+}
+
 /* Number 2 is another file by now, of the same file system. */
 static void child_elsewhere(void)
 {
@@ -246,6 +260,12 @@ static void summary(void)
 		"%s", text);
 	ck_assert_str_eq(unit_stderr_of(child_elsewhere), "");
 	OK(gdr_close(g));
+}
+
+/* The file that was standard error at load is still that, but nobody asked for a summary. */
+static void summary_unasked(void)
+{
+	ck_assert_str_eq(unit_stderr_of(child_opens), "");
 }
 
 /* The largest numbers fit into the text that is reserved for them. */
@@ -284,6 +304,7 @@ static const struct unit_test tests[] = {
 	{ "a forked child's queue", forked_child, ON_DMABUF },
 	{ "statistics", statistics, ON_DMABUF },
 	{ "summary", summary, "GDRCOPY_STATS=1", .bare = true },
+	{ "no summary unasked", summary_unasked, ON_DMABUF },
 	{ "room for the summary", summary_room, .bare = true },
 };
 
