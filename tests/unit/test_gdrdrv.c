@@ -57,6 +57,9 @@ static void test_not_rdma_capable(void)
 	OK(gdr_pin_buffer(g, with, MIB, 0, 0, &h));
 	node.faults("PIN_BUFFER_V2:*=EINVAL");
 	FAILS_WITH(EINVAL, "PIN_BUFFER: Invalid argument", gdr_pin_buffer(g, with, MIB, 0, 0, &h));
+	node.faults("PIN_BUFFER_V2:*=ENODEV"); /* this one has another reason */
+	FAILS_WITH(ENODEV, "PIN_BUFFER: No such device",
+		   gdr_pin_buffer(g, without, MIB, 0, 0, &h));
 	end_now();
 }
 
@@ -255,6 +258,7 @@ static void test_host_memory(void)
 	ck_assert_uint_eq(node.calls("PIN_BUFFER_V2"), before + 1);
 	SAYS("gdrdrv: ");
 	SAYS("host: ");
+	ck_assert_ptr_null(strstr(barcopy_last_error(), "cuMemCreate"));
 }
 
 /* An attribute that cannot be had reads 0, and the open succeeds. */
