@@ -152,6 +152,8 @@ static void several_handles(void)
 	/* Between fences of the caller's own. */
 	v[0].handle = h[0];
 	v[0].seg.map_ptr = map;
+	v[2] = v[1]; /* what lies behind the count is no piece */
+	v[2].seg.flags = 0;
 	step_begin();
 	ck_assert_int_eq(barcopy_copyv_to_mappings(v, 2, BARCOPY_COPY_NO_FENCE), 0);
 	ck_assert_str_eq(step_end(), "wsw");
