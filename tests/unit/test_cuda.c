@@ -510,6 +510,34 @@ static void freed_by_its_context(void)
 	FAILS(-EINVAL, gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 99, standin_primary(0), 1, false, -1));
 }
 
+/* What is kept ends with the last context: no memory of others, in no other context, by no wait. */
+static void kept_at_the_end(void)
+{
+	static const char *const frees[] = { "cuMemFreeAsync", "cuMemFree", "cuMemUnmap",
+					     "cuMemFreeHost" };
+	struct gdri_allocation a;
+
+	OK(gdri_cuda_load());
+	for (int i = 0; i < 4; i++) {
+		unsigned long before = 0, after = 0;
+
+		gdri_cuda_hold();
+		OK(gdri_cuda_alloc(&a, i == 2 ? GDRI_ALLOCATION_HOST : GDRI_ALLOCATION_PLAIN, 0,
+				   NULL, 65536, false, -1));
+		a.buffer_id += i == 0;
+		OK(gdri_cuda_keep(&a));
+		for (size_t k = 0; k < COUNT(frees); k++)
+			before += cuda_hooks.calls(frees[k]);
+		if (i == 1)
+			cuda_hooks.set_fail("cuCtxPushCurrent:*=709");
+		gdri_cuda_drop();
+		cuda_hooks.set_fail(NULL);
+		for (size_t k = 0; k < COUNT(frees); k++)
+			after += cuda_hooks.calls(frees[k]);
+		ck_assert_uint_eq(after, before + (i == 3));
+	}
+}
+
 /* Chunks that cannot be placed, and those of another process, whose descriptor may be 0. */
 static void own_chunks(void)
 {
@@ -565,14 +593,20 @@ static void pages_of_the_host(void)
 	struct gdri_cuda_pages *p, *q, *larger;
 	long long mapped = wrap_mapped();
 	unsigned long modes, ends;
+	size_t used = 0;
 
 	OK(gdri_cuda_load());
 	wrap_reset();
 	wrap_fail("calloc", 1, ENOMEM);
 	FAILS(-ENOMEM, gdri_cuda_take_pages(0, 1, &p));
-	wrap_fail("mmap", 1, ENOMEM);
-	FAILS(-ENOMEM, gdri_cuda_take_pages(0, 1, &p));
-	wrap_reset();
+	for (int i = 0; i < 110; i++) {
+		if (i == 10)
+			used = resources_heap();
+		wrap_fail("mmap", 1, ENOMEM);
+		FAILS(-ENOMEM, gdri_cuda_take_pages(0, 1, &p));
+		wrap_reset();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
 	cuda_hooks.set_fail("cuMemHostRegister:*=999");
 	FAILS(-EIO, gdri_cuda_take_pages(0, 1, &p));
 	ck_assert_int_eq(wrap_mapped(), mapped);
@@ -771,6 +805,7 @@ static const struct unit_test tests[] = {
 	{ "exports of chunks", exports, "" },
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "freed by its context", freed_by_its_context, "" },
+	{ "kept memory at the end", kept_at_the_end, "" },
 	{ "chunks of the library", own_chunks, "" },
 	{ "pages of the host", pages_of_the_host, "GDRSIM_DEVICES=2" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },
