@@ -4,6 +4,9 @@
  * live pins, with unpins that fail. Where a backend has to misbehave, a fake one is pinned by hand.
  * Threads that close are scenarios of tests/explore, a child's calls are a step of tests/model.
  */
+#include <pthread.h>
+#include <sched.h>
+
 #include "core/ctx.h"
 #include "base/error.h"
 #include "core/handle.h"
@@ -242,6 +245,29 @@ static void close_always_finishes(void)
 	fake_pin(g);
 }
 
+static struct gdri_ctx *inside; /* a call that has it ends when a close waits the third time */
+static int waits;
+
+/* Replaces the C library's. POSIX allows a wait to return for no reason: each one does. */
+int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+	(void)cond;
+	pthread_mutex_unlock(mutex);
+	sched_yield();
+	if (++waits == 3 && inside)
+		gdri_ctx_put(inside, 0);
+	return pthread_mutex_lock(mutex);
+}
+
+/* A close waits for the calls of its context, however often it is woken before they end. */
+static void close_waits_for_calls(void)
+{
+	OK(gdri_ctx_get(g, &inside));
+	waits = 0;
+	end_now();
+	ck_assert_int_eq(waits, 3);
+}
+
 /* An output stays as it is; a handle ends all the same. */
 static void failures_of_a_backend(void)
 {
@@ -285,6 +311,7 @@ static const struct unit_test tests[] = {
 	{ "invalid handles", invented_handles, "" },
 	{ "stale and doubled handles", stale_and_doubled, "" },
 	{ "gdr_close always finishes", close_always_finishes, "" },
+	{ "a close waits for calls", close_waits_for_calls, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
 };
 
