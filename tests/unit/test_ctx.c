@@ -288,6 +288,38 @@ static void failures_of_a_backend(void)
 	ck_assert_int_eq(unpins, 1);
 }
 
+static int opens_in_place(void *of_parent)
+{
+	pthread_cond_t fresh;
+	struct gdri_ctx *ctx;
+
+	memset(&fresh, 0, sizeof(fresh));
+	pthread_cond_init(&fresh, NULL);
+	g = opened();
+	OK(gdri_ctx_get(g, &ctx));
+	ck_assert_ptr_eq(ctx, of_parent);
+	ck_assert_mem_eq(&ctx->idle, &fresh, sizeof(fresh));
+	ck_assert_int_eq(pthread_mutex_trylock(&ctx->ranges_lock), 0);
+	pthread_mutex_unlock(&ctx->ranges_lock);
+	gdri_ctx_put(ctx, 0);
+	end_now();
+	return 0;
+}
+
+/* A child opens a context in a place whose locks another thread of the parent held at the fork. */
+static void locks_of_a_child(void)
+{
+	struct gdri_ctx *ctx;
+
+	OK(gdri_ctx_get(g, &ctx));
+	gdri_ctx_put(ctx, 0);
+	end_now();
+	pthread_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&ctx->ranges_lock);
+	memset(&ctx->idle, 0x55, sizeof(ctx->idle));
+	ck_assert_int_eq(unit_in_child(opens_in_place, ctx), 0);
+}
+
 /* A context that could not be opened leaves its place in the table. */
 static void failed_opens(void)
 {
@@ -311,6 +343,7 @@ static const struct unit_test tests[] = {
 	{ "invalid handles", invented_handles, "" },
 	{ "stale and doubled handles", stale_and_doubled, "" },
 	{ "gdr_close always finishes", close_always_finishes, "" },
+	{ "the locks of a child", locks_of_a_child, "" },
 	{ "a close waits for calls", close_waits_for_calls, "" },
 	{ "a backend's failures", failures_of_a_backend, "" },
 };
