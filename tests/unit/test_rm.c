@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/rm_client.h"
 #include "base/process.h"
 #include "common/maps.h"
 #include "common/resources.h"
@@ -383,16 +384,22 @@ static void client_made_anew(void)
 	static const char *const lost[] = { "RM_DUP_OBJECT:1=EBADF", "RM_DUP_OBJECT:1=ENOTTY",
 					    "RM_DUP_OBJECT:1=0x23", "RM_DUP_OBJECT:1=0x33" };
 	CUdeviceptr p = standin_alloc(MIB);
+	enum { TIMES = 40 };
+	size_t used = 0;
 	int fds;
 
 	OK(rm_pin(p, MIB, 0));
 	fds = resources_fds();
-	for (size_t i = 0; i < COUNT(lost); i++) {
-		rm_sim.faults(lost[i]);
+	for (size_t i = 0; i < COUNT(lost) + TIMES; i++) {
+		if (i == COUNT(lost))
+			used = resources_heap();
+		rm_sim.faults(lost[i % COUNT(lost)]);
 		OK(rm_pin(p, MIB, 0));
 		ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 1);
 		ck_assert_int_eq(resources_fds(), fds);
 	}
+	/* The stand-in keeps its streams; a GPU of the library is larger. */
+	ck_assert_uint_lt(resources_heap(), used + TIMES * sizeof(struct gdri_rm_gpu));
 	rm_sim.faults("RM_DUP_OBJECT:1=0x77"); /* which this library does not know */
 	FAILS_WITH(EIO, "RM_DUP_OBJECT: NV_STATUS 0x77", rm_pin(p, MIB, 0));
 	ck_assert_uint_eq(rm_sim.calls("RM_ALLOC.41"), 0);
