@@ -53,9 +53,9 @@ static void host_rest(void); /* in place of a spin */
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
 #define gdri_post64(plan, p, v)	     host_post(plan, (uintptr_t)(p), v)
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
-#define gdri_relax()		     yield()
+#define gdri_relax()		     (m.polls++, yield())
 #define gdri_now_ns()		     host_time()
-#define gdri_cuda_context_works(c)   ((void)(c), context_works())
+#define gdri_cuda_context_works(c)   ((void)(c), note_question(), context_works())
 #define sched_yield()		     host_rest()
 #define nanosleep(t, left)	     ((void)(t), host_rest())
 #undef BARCOPY_QUEUE_LAP_MASK
@@ -139,8 +139,11 @@ static struct {
 	unsigned int fence; /* of NO_FENCE */
 	uint32_t lines;
 	unsigned int stale; /* of 100 loads, those that may give an old value */
+	uint64_t asked[AGENTS]; /* when an agent asked CUDA last */
+	unsigned int polls; /* in vain, since the test set it to 0 */
 	bool lazy; /* the CPU's stores wait for a push */
-	struct gdri_copy_plan plan; /* if .posts, a posted word needs none, and arrives behind later loads */
+	/* If it posts, a posted word needs no push, and arrives behind later loads. */
+	struct gdri_copy_plan plan;
 	struct word word[WORDS];
 	struct view now[AGENTS], heard[AGENTS], gates, all_sc; /* heard: from what it loaded */
 	struct view *released[AGENTS];
@@ -394,6 +397,16 @@ static uint64_t host_load(uintptr_t addr)
 
 	maybe();
 	return value + (m.fault == EARLY_FREED && word_of(addr) == AT_FREED ? LINES / 2 : 0);
+}
+
+/* For a question a caller may wait for CUDA's locks. */
+static void note_question(void)
+{
+	uint64_t now = (uint64_t)m.steps * STEP_NS;
+
+	if (m.asked[m.me] && now - m.asked[m.me] < GDRI_ASK_NS)
+		wrong("CUDA is asked again and again");
+	m.asked[m.me] = now;
 }
 
 static void host_push(void)

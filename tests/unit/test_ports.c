@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "barcopy_queue.h"
+#include "common/resources.h"
 #include "common/wrap.h"
 #include "fixture.h"
 #include "queue/port.h"
@@ -369,6 +370,19 @@ static void kept_memory(void)
 	}
 }
 
+/* What a port has of the heap is freed with it. */
+static void freed_memory(void)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < 40; i++) {
+		OK(barcopy_port_destroy(new_port(4096, 0)));
+		if (i == 20)
+			used = resources_heap();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 4096);
+}
+
 static int calls_in_child(void *p)
 {
 	barcopy_port_view_t view;
@@ -426,6 +440,17 @@ static void no_post(void)
 	OK(barcopy_port_destroy(p));
 }
 
+/* A kernel writes a line without a header: it is received as a post without a size. */
+static void no_header(void)
+{
+	barcopy_port_t p = new_port(16, 0);
+
+	write_line(p, 0, 0, 0);
+	receive_all(p, 1);
+	ck_assert_uint_eq(m[0].size, 0);
+	OK(barcopy_port_destroy(p));
+}
+
 /* A kernel writes lines of no post without end: here, of every lap. A wait keeps its limit. */
 static void no_post_without_end(void)
 {
@@ -467,6 +492,7 @@ static const struct unit_test tests[] = {
 	{ "arguments", arguments, NULL },
 	{ "a call of no slot", no_such_slot, NULL },
 	{ "a number that was no post", no_post, NULL },
+	{ "a line without a header", no_header, NULL },
 	{ "numbers that were no post, without end", no_post_without_end, NULL },
 	{ "rests", rests, NULL },
 	{ "what kernels hear", shown, NULL },
@@ -479,6 +505,7 @@ static const struct unit_test tests[] = {
 	{ "gdr_close() with a port", closed, NULL },
 	{ "a wait in a dead context", dead_context, NULL },
 	{ "memory for the next one", kept_memory, NULL },
+	{ "memory of the heap", freed_memory, NULL },
 	{ "a forked child", forked_child, NULL },
 };
 

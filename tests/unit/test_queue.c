@@ -174,6 +174,18 @@ int clock_gettime(clockid_t id, struct timespec *t)
 		virtual_ns = tick = 0;                                           \
 	} while (0)
 
+/* A call of one second asks CUDA ten times whether the context works. */
+#define ASKS_TEN_TIMES(call)                                                      \
+	do {                                                                      \
+		unsigned long asked = cuda_hooks.calls("cuStreamIsCapturing");    \
+		virtual_ns += SECOND;                                             \
+		tick = MILLISECOND;                                               \
+		FAILS(ETIMEDOUT, call);                                           \
+		asked = cuda_hooks.calls("cuStreamIsCapturing") - asked;          \
+		ck_assert_msg(asked >= 9 && asked <= 11, "%lu questions", asked); \
+		tick = 0;                                                         \
+	} while (0)
+
 static void full_and_empty(void)
 {
 	uint8_t message[BARCOPY_QUEUE_LINE + 1] = { 0 };
@@ -187,6 +199,9 @@ static void full_and_empty(void)
 	TIMES_OUT(barcopy_queue_send(q, message, 1, 0, MILLISECOND));
 	FAILS(ETIMEDOUT, barcopy_queue_receive(q, message, 1, NULL, 0));
 	TIMES_OUT(barcopy_queue_receive(q, message, 1, NULL, MILLISECOND));
+	ASKS_TEN_TIMES(barcopy_queue_send(q, message, 1, 0, SECOND));
+	ASKS_TEN_TIMES(barcopy_queue_receive(q, message, 1, NULL, SECOND));
+	virtual_ns = 0;
 	/* this kernel ends by itself after 8 messages, the next one goes on */
 	echo(q, 7);
 	CU(cuda.cuStreamSynchronize(stream));

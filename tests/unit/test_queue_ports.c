@@ -26,7 +26,8 @@ struct item {
 	barcopy_port_message_t msg;
 	int who;
 	uint64_t n;
-	bool answered, retired, handled;
+	bool answered, retired, handled, alone;
+	unsigned int retirements; /* that have succeeded */
 };
 
 static struct {
@@ -42,6 +43,7 @@ static struct {
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls;
 	uint64_t received_at; /* the time when posts were received last */
+	bool rested; /* in this call of receive */
 	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
 } run;
 
@@ -158,10 +160,13 @@ static void one_post(barcopy_poster_t *p, int who)
 	}
 	if (call && !below(4)) { /* as a whole */
 		first = data[0];
-		if (barcopy_port_call(p, data, 48, &reply, limit(), flags))
+		if (barcopy_port_call(p, data, 48, &reply, limit(), flags)) {
 			check_reply(reply, who, n, flags);
+			run.calls++;
+		}
 		note_post(who, data[0] != first, late);
-		run.calls++;
+		if (p->call)
+			wrong("a call stays open");
 		return;
 	}
 	post = call ? barcopy_port_ask(p, data, 48, flags) : barcopy_port_post(p, data, 48, flags);
@@ -277,6 +282,10 @@ static void host_rest(void)
 {
 	if ((uint64_t)m.steps * STEP_NS - run.received_at < port.spin_ns)
 		wrong("a receiver that is to spin yields or sleeps");
+	if (run.rested && m.polls != 1)
+		wrong("a receiver that is to rest polls on");
+	run.rested = true;
+	m.polls = 0;
 	yield();
 }
 
@@ -365,10 +374,21 @@ static void retire_some(uint64_t i)
 
 	if (run.items[i].retired)
 		return;
+	if (run.items[i].alone || !below(4)) { /* the other thread may do so at the same time */
+		run.items[i].alone = true;
+		copy_in(&run.items[i]);
+		note_handled(i);
+		if (!gdri_port_retire(&port, first, 1)) {
+			run.items[i].retired = true;
+			if (run.items[i].retirements++)
+				wrong("retired twice");
+		}
+		return;
+	}
 	do {
 		run.items[k].retired = true;
 		copy_in(&run.items[k++]);
-	} while (k < run.count && k < i + 3 && !run.items[k].retired &&
+	} while (k < run.count && k < i + 3 && !run.items[k].retired && !run.items[k].alone &&
 		 run.items[k].msg.post == first + (k - i));
 	for (uint64_t x = i; x < k; x++)
 		note_handled(x);
@@ -403,6 +423,7 @@ static void receiver(void)
 		for (; !port.manual && first < run.count; first++)
 			note_handled(first);
 		most = below(2) ? 0 : 30000000;
+		run.rested = false;
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (rc == -EPIPE) {
 			if (!over())
