@@ -6,6 +6,7 @@
 #   DEB_OUT=dir         another place than O/deb
 set -eu
 cd "$(dirname "$0")/.."
+umask 022 # the source package has the files' modes
 root=$(pwd)
 
 tarball=$(packaging/dist.sh)

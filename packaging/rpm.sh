@@ -34,8 +34,10 @@ rm -rf "$work"/[A-Z]*
 # The package's build is a make of its own: it takes neither options nor variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
 unset O
-mkdir "$work/SOURCES"
-cp "$tarball" "$work/SOURCES/"
+# The source package has the modes of these two files.
+mkdir "$work/SOURCES" "$work/SPECS"
+install -m 644 "$tarball" "$work/SOURCES/"
+install -m 644 packaging/rpm/barcopy.spec "$work/SPECS/"
 
 set -- --define "_topdir $work" --define "_buildhost localhost" \
 	--define 'use_source_date_epoch_as_buildtime 1' \
@@ -45,7 +47,7 @@ if [ -e /etc/debian_version ]; then
 		--define "optflags -O2 -g" \
 		--define 'build_ldflags -Wl,-z,relro -Wl,-z,now'
 fi
-rpmbuild -ba "$@" packaging/rpm/barcopy.spec >"$out/build.log" 2>&1 || {
+rpmbuild -ba "$@" "$work/SPECS/barcopy.spec" >"$out/build.log" 2>&1 || {
 	tail -n 30 "$out/build.log" >&2
 	echo "rpm: failed; the whole log: $out/build.log" >&2
 	exit 1

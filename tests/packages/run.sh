@@ -70,6 +70,7 @@ contents() { # deb|rpm
 # ---- Debian packages ----
 
 deb() { "${MK[@]}" deb; } # with variables of the environment
+deb_rebuild() (umask 077 && deb)
 sums() { (cd "$1" && sha256sum -- *.deb *.dsc *.tar.*); }
 
 if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms || ! have dh_python3; then
@@ -77,7 +78,7 @@ if ! have dpkg-buildpackage || ! have dh || ! have dh_dkms || ! have dh_python3;
 	arch=none
 else
 	t "make deb" deb
-	DEB_OUT=$tmp/again t "make deb again" deb
+	DEB_OUT=$tmp/again t "make deb again, with another umask" deb_rebuild
 	same_bits() { diff <(sums "$out/deb") <(sums "$tmp/again"); }
 	t "two builds of the Debian packages have the same bits" same_bits
 	DEB_OUT=$tmp/older DEB_VERSION=$version-0 t "an older version of the packages" deb
@@ -165,6 +166,7 @@ fi
 # ---- RPM packages ----
 
 rpm_build() { "${MK[@]}" rpm; }
+rpm_rebuild() (umask 077 && rpm_build)
 rpm_same() {
 	diff <(cd "$out/rpm" && sha256sum -- *.rpm) <(cd "$tmp/rpm" && sha256sum -- *.rpm)
 }
@@ -209,7 +211,7 @@ rpm_install() {
 }
 if have rpmbuild; then
 	t "make rpm" rpm_build
-	RPM_OUT=$tmp/rpm t "make rpm again" rpm_build
+	RPM_OUT=$tmp/rpm t "make rpm again, with another umask" rpm_rebuild
 	t "two builds of the RPM packages have the same bits" rpm_same
 	t "files of the RPM packages" silent contents rpm
 	t "RPM packages: provides, requires, conflicts" silent rpm_relations
