@@ -191,6 +191,13 @@ driver_upgrade() {
 	after=$(stat -c '%i %z' "$root/$(module_of filename)")
 	grep -q 'nv-p2p.h from /usr/src/nvidia-580.2.2/nvidia' "$tmp/text" && [ "$before" != "$after" ]
 }
+# The package's new version cannot be unpacked: dpkg keeps this one, whose prerm has removed the module.
+failed_upgrade() {
+	local d=$tmp/cut
+	mkdir -p "$d" && (cd "$d" && ar x "$root/older/barcopy-dkms_$version-0_all.deb" && truncate -s -4K data.tar.* &&
+		ar rc "$root/tmp/cut.deb" debian-binary control.tar.* data.tar.*) || return
+	! said 'dpkg -i /tmp/cut.deb' && module_of filename && sh_root "dkms status gdrdrv/$version -k $K" | grep installed
+}
 # said() while this GPU driver "runs" on kernel K: makes a file in /sys, which the root lacks, and a
 # uname.
 said_with() { # VERSION COMMAND
@@ -232,6 +239,7 @@ t "the GPU driver's package comes: the module is built for it, and the text name
 t "dkms install by hand, kernel $K" module_by_hand
 t "modprobe loads the GPU driver first" loads_in_order
 t "the GPU driver's upgrade builds the module anew" driver_upgrade
+t "an upgrade of the package that fails leaves the module" failed_upgrade
 t "the running GPU driver's nv-p2p.h is taken" matching
 t "another GPU driver runs: refused, with what to do" mismatch
 t "another GPU driver runs: DKMS shows the refusal" mismatch_in_dkms

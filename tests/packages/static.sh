@@ -322,6 +322,8 @@ scripts_and_kernel() {
 		deb-postinst|configure|other|modprobe -q -r gdrdrv|
 		deb-postinst|configure|busy|modprobe -q -r gdrdrv|in use.* until the next restart
 		deb-postinst|configure|kept||free callbacks.* until the next restart
+		deb-postinst|abort-remove|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|abort-upgrade 2|free||
 		deb-prerm|remove|free|modprobe -q -r gdrdrv|
 		deb-prerm|remove|busy|modprobe -q -r gdrdrv|in use
 		deb-prerm|remove|kept||free callbacks.* until the next restart
