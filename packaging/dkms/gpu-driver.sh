@@ -129,10 +129,15 @@ unload() {
 }
 
 load() {
-	[ -d /sys/module/nvidia ] && unload || return 0
+	[ -d /sys/module/nvidia ] || return 0
+	# By its name modprobe loads a blacklisted module too: only what was loaded is loaded so.
+	blacklist=-b
+	[ -d /sys/module/gdrdrv ] && blacklist=
+	unload || return 0
 	# Built for a GPU driver that the next restart brings: it would not load.
 	[ "$(cat /sys/module/nvidia/version)" = "$(module_info "$(uname -r)" version)" ] || return 0
-	modprobe -q gdrdrv || say "gdrdrv could not be loaded; see dmesg"
+	# shellcheck disable=SC2086 # empty: no argument
+	modprobe -q $blacklist gdrdrv || say "gdrdrv could not be loaded; see dmesg"
 }
 
 case ${1:-} in

@@ -280,14 +280,15 @@ package_scripts() {
 	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules)/#\1$d/\2/#g" \
 		"$d"/deb-* "$d"/rpm-* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
-# A machine where gdrdrv is loaded and free, busy (an open descriptor) or kept (it has pinned by
-# callback). It answers like the kernel and records the calls. "other": another GPU driver runs than
-# is installed.
+# A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
+# pinned by callback). It answers like the kernel and records the calls. "other": another GPU driver
+# runs than is installed.
 machine() { # STATE
 	local d=$1 state=$2 name
 	rm -rf "${d:?}"/{sys,proc,calls,bin}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
+	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
 	echo 580.1 >"$d/sys/module/nvidia/version"
 	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
 		>"$d/proc/driver/gdrdrv/params"
@@ -319,6 +320,7 @@ scripts_and_kernel() {
 		grep -q "${said:-}" "$d/said" || [ -z "$said" ] || echo "$script $args, $state: said: $(cat "$d/said")"
 	done <<-'TABLE'
 		deb-postinst|configure|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure|absent|modprobe -q -b gdrdrv|
 		deb-postinst|configure|other|modprobe -q -r gdrdrv|
 		deb-postinst|configure|busy|modprobe -q -r gdrdrv|in use.* until the next restart
 		deb-postinst|configure|kept||free callbacks.* until the next restart
