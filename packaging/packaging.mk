@@ -20,6 +20,7 @@ rpm:
 
 # Python wheels with the library inside: WHEEL_ARCH="x86_64 aarch64"
 wheel:
+	$(needs_plain_path)
 	$(need_python)
 	@$(PACK_ENV) LIB_REAL='$(LIB_REAL)' WHEEL_ARCH='$(WHEEL_ARCH)' PYTHON='$(PYTHON)' packaging/wheel.sh
 

@@ -46,7 +46,7 @@ kept=("$tmp/x" "$tmp/x.o" "$spaced/y")
 listing "${kept[@]}" >"$tmp/kept"
 in_spaced() { timeout 60 make -C "$@" --no-print-directory >"$tmp/log" 2>&1; }
 works=
-for target in 'check TESTS=none' clean '-n check-ci' '-n check-full' '-n check-fresh' '-n check-kernel' '-n native.build' '-n driver'; do
+for target in 'check TESTS=none' clean '-n check-ci' '-n check-full' '-n check-fresh' '-n check-kernel' '-n native.build' '-n driver' '-n wheel'; do
 	# shellcheck disable=SC2086 # words for make
 	! in_spaced "$spaced" $target && grep -qE ' works in no directory whose path has a space' "$tmp/log" || works+=" $target"
 done
