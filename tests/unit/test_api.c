@@ -91,6 +91,9 @@ static void first_info(void)
 
 static void texts(void)
 {
+	/* None of these holds of 5. */
+	static const char *const signs[] = { "==", "!=", "<", "<=", ">", ">=" };
+	static const uint32_t than[] = { 4, 5, 5, 4, 5, 6 };
 	gdr_mh_t out = { 77 };
 	uint64_t value;
 	char text[128];
@@ -123,6 +126,12 @@ static void texts(void)
 		   barcopy_wait32(h, map + MAPPED - 8, BARCOPY_CMP_LT, 7, 1000));
 	FAILS_WITH(ETIMEDOUT, "the word is 1311768467463790320, waited for == 18446744073709551615",
 		   barcopy_wait64(h, map + MAPPED - 8, BARCOPY_CMP_EQ, UINT64_MAX, 1000));
+	OK(barcopy_put32(h, map, 5));
+	for (size_t i = 0; i < COUNT(signs); i++) {
+		snprintf(text, sizeof(text), "the word is 5, waited for %s %u", signs[i], than[i]);
+		FAILS_WITH(ETIMEDOUT, text,
+			   barcopy_wait32(h, map, (barcopy_cmp_t)(BARCOPY_CMP_EQ + i), than[i], 1));
+	}
 	FAILS_WITH(EINVAL, "unknown comparison", barcopy_wait64(h, map, (barcopy_cmp_t)7, 0, 0));
 	FAILS_WITH(EINVAL, "unknown fence", barcopy_fence(h, (barcopy_fence_t)-1));
 	FAILS_WITH(EINVAL, "not inside", gdr_copy_to_mapping(h, NULL, map, 1));
@@ -222,6 +231,19 @@ static void child_with_memory(void)
 	ck_assert_int_eq(unit_in_child(uses_and_exits, &g), 0);
 }
 
+/* Standard error is a pipe whose reader has gone. */
+static int exits_unread(void *own)
+{
+	int ends[2];
+
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	close(ends[0]);
+	gdri_stats_note_stderr();
+	alarm(60); /* a write that is tried again and again does not outlive the test */
+	return uses_and_exits(own);
+}
+
 static int opens_and_exits(void *unused)
 {
 	(void)unused;
@@ -259,6 +281,7 @@ static void summary(void)
 			strstr(text, "  copies from the GPU: 0, bytes 0\n  words: put 1, got 0"),
 		"%s", text);
 	ck_assert_str_eq(unit_stderr_of(child_elsewhere), "");
+	ck_assert_int_eq(unit_in_child(exits_unread, &g), 0);
 	OK(gdr_close(g));
 }
 

@@ -1153,6 +1153,27 @@ static void environment_is_read_by_the_open(void)
 	ck_assert_uint_eq(atomic_load(&environment_reads), before);
 }
 
+static CUdeviceptr hit_address;
+
+static void *hit(void *cache)
+{
+	get_and_put(*(barcopy_cache_t *)cache, hit_address);
+	return NULL;
+}
+
+/* A hit of each thread is in the sum, whichever of the counters it has. */
+static void hits_of_threads(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+
+	hit_address = standin_alloc(CHUNK);
+	get_and_put(cache, hit_address); /* a miss */
+	for (uint64_t n = 1; n <= GDRI_CACHE_SHARDS; n++) {
+		ck_assert_ptr_null(unit_threads(1, hit, &cache, 0));
+		ck_assert_uint_eq(gdri_cache_hits(found(cache)), n);
+	}
+}
+
 #define DMABUF "GDRCOPY_BACKEND=dmabuf,host GDRSIM_DRIVER_VERSION=13030"
 
 static const struct unit_test tests[] = {
@@ -1197,6 +1218,7 @@ static const struct unit_test tests[] = {
 	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },
+	{ "hits of threads", hits_of_threads, "" },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 };
 

@@ -474,10 +474,32 @@ static void first_call_in_threads(void)
 	ck_assert_ptr_null(unit_threads(4, first_call, NULL, 1));
 }
 
+/* A copy that has one whole line of the mapping stores it as a line. */
+static void one_whole_line(void)
+{
+	static const struct gdri_copy_impl counting = { .name = "counting",
+							.block = BARCOPY_LINE,
+							.to = count_loaded };
+	static uint8_t host[128];
+	struct area map = area_new(4096, MAP_PRIVATE);
+	struct gdri_copy_plan plan;
+
+	ck_assert_int_eq(gdri_copy_plan_init(&plan, GDR_MAPPING_TYPE_WC, gdri_cpu_detect(), NULL),
+			 0);
+	plan.to = &counting;
+	for (size_t head = 0; head < 64; head++)
+		for (size_t line = 0; line < 2; line++) {
+			loaded = 0;
+			gdri_copy_to(&plan, map.base + 64 - head, host, head + 63 + line);
+			ck_assert_uint_eq(loaded, 64 * line);
+		}
+}
+
 static const struct unit_test tests[] = {
 	{ "vectored", vectored },
 	{ "vectored, at the edges of the mapping", vectored_guard },
 	{ "lines for any alignment", lines_for_any_alignment },
+	{ "one whole line", one_whole_line },
 	{ "pieces far from each other", far_pieces },
 	{ "each line once", each_line_once },
 	{ "cached pieces", cached_pieces },

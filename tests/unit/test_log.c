@@ -224,9 +224,14 @@ static void no_key(void)
 
 static void bounded_texts(void)
 {
-	struct gdri_text text = { .len = 0 }, full = { .len = 0 };
+	struct gdri_text text = { .len = 0 }, full = { .len = 0 }, letters = { .len = 0 };
 	char piece[301], all[sizeof(full.s) + 1] = "";
 
+	gdri_text_add(&letters, "a");
+	gdri_text_add(&letters, "%s", "");
+	gdri_text_add(&letters, "b");
+	ck_assert_str_eq(letters.s, "ab");
+	ck_assert_uint_eq(letters.len, 2);
 	memset(piece, 'b', 300);
 	piece[300] = '\0';
 	for (int i = 0; i < 10; i++)

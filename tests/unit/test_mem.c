@@ -112,6 +112,7 @@ static void freed_beside_kernels(void)
 
 	OK(barcopy_mem_alloc(g, 0, 100, 0, &mem));
 	OK(barcopy_mem_free(g, &mem));
+	ck_assert_mem_eq(&mem, &(barcopy_mem_t){ 0 }, sizeof(mem));
 	ck_assert_uint_gt(cuda_hooks.calls("cuMemFreeAsync"), by_stream);
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemFree"), at_once);
 }

@@ -132,12 +132,18 @@ static int is_closed(void *arg)
 /* A program without standard input: what the library opens gets descriptor 0. */
 static void descriptor_0(void)
 {
+	struct {
+		char text[8], behind;
+	} part = { .behind = 'x' };
 	char text[64];
 	int fd = -1;
 
 	if (test_emulator_lacks("descriptor 0", "the program's own name in /proc"))
 		return;
 	close(0);
+	gdri_read_line("/proc/self/comm", part.text, sizeof(part.text)); /* its begin */
+	ck_assert_str_eq(part.text, "test_pr");
+	ck_assert_int_eq(part.behind, 'x');
 	gdri_read_line("/proc/self/comm", text, sizeof(text));
 	ck_assert_str_eq(text, "test_process");
 	ck_assert_int_eq(is_closed(&(int){ 0 }), 0);

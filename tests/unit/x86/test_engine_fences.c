@@ -170,7 +170,16 @@ static void count_exact_read(void *dst, const void *src, size_t n)
 	memcpy(dst, src, n);
 }
 
-/* Each mapping is read by its own plan, whichever comes first. */
+static unsigned int batches;
+
+static void count_batch(uint8_t *line, const uint8_t *const *at, size_t n)
+{
+	batches++;
+	for (size_t i = 0; i < n; i++)
+		memcpy(line + 64 * i, at[i], 64);
+}
+
+/* Each mapping is read by its own plan, whichever comes first; pieces of one plan together. */
 static void several_plans(void)
 {
 	static const struct gdri_copy_impl counting = { .name = "counting",
@@ -180,12 +189,17 @@ static void several_plans(void)
 	static _Alignas(64) uint8_t host[3][256];
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	struct gdri_copy_plan cached = *gdri_copy_plan(GDR_MAPPING_TYPE_CACHING);
+	struct gdri_copy_plan combined = *gdri_copy_plan(GDR_MAPPING_TYPE_WC);
+	struct gdri_copy_impl by_lines = *combined.from;
 	gdr_mh_t h[2];
 
 	ck_assert_ptr_nonnull(g);
 	cached.from = &counting;
 	h[0] = handle_of(g, map, GDR_MAPPING_TYPE_WC);
 	h[1] = handle_of(g, map + 65536, GDR_MAPPING_TYPE_CACHING);
+	by_lines.lines = count_batch;
+	combined.from = &by_lines;
+	((struct gdri_handle *)gdri_slots_find(&gdri_handles, h[0].h))->plan = &combined;
 	((struct gdri_handle *)gdri_slots_find(&gdri_handles, h[1].h))->plan = &cached;
 	for (unsigned int first = 0; first < 2; first++) {
 		static const unsigned int pieces[2][3] = { { 0, 0, 1 }, { 1, 0, 0 } };
@@ -198,6 +212,7 @@ static void several_plans(void)
 			};
 		ck_assert_int_eq(barcopy_copyv_from_mappings(v, 3, 0), 0);
 		ck_assert_uint_eq(exact_reads, first + 1);
+		ck_assert_uint_eq(batches, first + 1);
 	}
 }
 
