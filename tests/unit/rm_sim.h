@@ -235,6 +235,7 @@ static inline void rm_exportable_alone(void)
 {
 	const char *reason = unit_arg;
 	CUdeviceptr plain, vmm, other;
+	barcopy_mem_t mem;
 
 	plain = standin_alloc(MIB);
 	vmm = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
@@ -251,6 +252,10 @@ static inline void rm_exportable_alone(void)
 		if (!i)
 			rm_sim.faults(NULL);
 	}
+	/* It is what the library allocates then. */
+	OK(barcopy_mem_alloc(rm_g, 0, MIB, 0, &mem));
+	ck_assert_uint_eq(mem.size, 2 * MIB);
+	OK(barcopy_mem_free(rm_g, &mem));
 	wrap_reset();
 	wrap_clock(RM_SECOND); /* or a trial that failed would be repeated */
 	OK(rm_pin(vmm, 6 * MIB, 0));

@@ -538,6 +538,23 @@ static void kept_at_the_end(void)
 	}
 }
 
+static void kept_and_the_heap(void)
+{
+	struct gdri_allocation a;
+	size_t used = 0;
+
+	OK(gdri_cuda_load());
+	for (int i = 0; i < 110; i++) {
+		if (i == 10)
+			used = resources_heap();
+		gdri_cuda_hold();
+		OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, 0, NULL, CHUNK, false, -1));
+		OK(gdri_cuda_keep(&a));
+		gdri_cuda_drop();
+	}
+	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
 /* Chunks that cannot be placed, and those of another process, whose descriptor may be 0. */
 static void own_chunks(void)
 {
@@ -806,6 +823,7 @@ static const struct unit_test tests[] = {
 	{ "probe of descriptors", probe_of_descriptors, "" },
 	{ "freed by its context", freed_by_its_context, "" },
 	{ "kept memory at the end", kept_at_the_end, "" },
+	{ "what is kept, and the heap", kept_and_the_heap, "" },
 	{ "chunks of the library", own_chunks, "" },
 	{ "pages of the host", pages_of_the_host, "GDRSIM_DEVICES=2" },
 	{ "loading from many threads", load_from_many_threads, "", .bare = true },

@@ -165,6 +165,9 @@ static void test_pin_flags(void)
 	FAILS(EINVAL, gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
 
 	node_env("GDRSIM_NODE_PCIE", "1");
+	node_open("2.5", "1"); /* the first level that has the flag */
+	ck_assert_int_eq(attribute(GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), 1);
+	OK(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));
 	node_open("2.6", "1");
 	ck_assert_int_eq(attribute(GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), 1);
 	OK(gdr_pin_buffer_v2(g, base, MIB, GDR_PIN_FLAG_FORCE_PCIE, &h));

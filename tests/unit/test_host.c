@@ -20,6 +20,33 @@ static void unknown_bounds(void)
 	cuda_hooks.set_fail(NULL);
 }
 
+static __typeof__(gdri_cu.cuPointerGetAttributes) ask_several;
+
+static CUresult no_host_pointer(unsigned int n, CUpointer_attribute *names, void **values,
+				CUdeviceptr at)
+{
+	CUresult r = ask_several(n, names, values, at);
+
+	for (unsigned int i = 0; i < n; i++)
+		if (names[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(void **)values[i] = NULL;
+	return r;
+}
+
+/* Host memory that CUDA lets the CPU reach by no pointer is not served. */
+static void without_a_host_pointer(void)
+{
+	void *a = standin_host_alloc(64, 0);
+	gdr_mh_t h;
+
+	OK(gdri_cuda_load());
+	ask_several = gdri_cu.cuPointerGetAttributes;
+	gdri_cu.cuPointerGetAttributes = no_host_pointer;
+	FAILS_WITH(ENOTSUP, "where this allocation lies",
+		   gdr_pin_buffer_v2(g, (uintptr_t)a, 64, 0, &h));
+	gdri_cu.cuPointerGetAttributes = ask_several;
+}
+
 static __typeof__(gdri_cu.cuPointerGetAttribute) ask;
 
 static CUresult starts_at_the_host(void *data, CUpointer_attribute attribute, CUdeviceptr at)
@@ -126,6 +153,7 @@ static void beyond(void)
 
 static const struct unit_test tests[] = {
 	{ "unknown bounds", unknown_bounds, "" },
+	{ "no host pointer", without_a_host_pointer, "" },
 	{ "integrated GPU, the start by host address", start_by_host_address,
 	  "GDRSIM_INTEGRATED=1 GDRSIM_HOST_POINTER=0" },
 	{ "integrated GPU, memory of cudaMalloc", integrated_device_memory, "GDRSIM_INTEGRATED=1" },

@@ -8,6 +8,7 @@
 #include "common/resources.h"
 #include "common/wrap.h"
 #include "core/parts.h"
+#include "cuda/private.h"
 #include "fixture.h"
 
 /* Side by side from a page's start on: addr[i] of size[i]. */
@@ -132,6 +133,7 @@ static void late(void)
 {
 	static const size_t size[] = { 4096, GPU_PAGE_SIZE - 4096, 4096, 2 * GPU_PAGE_SIZE };
 	struct gdri_region r, first;
+	unsigned long asked;
 	uint64_t addr[4];
 
 	side_by_side(size, addr, 4);
@@ -139,7 +141,9 @@ static void late(void)
 	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
 	ck_assert_uint_eq(r.part_count, 1);
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_UNKNOWN);
+	asked = cuda_hooks.calls("cuPointerGetAttributes");
 	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], size[1]), GDRI_VALID);
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 1);
 	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[1], size[1]), GDRI_VALID);
 	ck_assert(gdri_region_is_intact(&r, r.low, addr[2]));
 	/* The next one lies in a page with no noted one; the last reaches beyond its page. */
@@ -387,8 +391,44 @@ static void not_learnt(void)
 	gdri_region_free_parts(&r);
 }
 
+static __typeof__(gdri_cu.cuPointerGetAttributes) ask;
+static uint64_t on_host;
+
+static CUresult one_on_host(unsigned int n, CUpointer_attribute *names, void **values,
+			    CUdeviceptr at)
+{
+	CUresult r = ask(n, names, values, at);
+
+	for (unsigned int i = 0; at == on_host && i < n; i++)
+		if (names[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+			*(unsigned int *)values[i] = CU_MEMORYTYPE_HOST;
+		else if (names[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(void **)values[i] = (void *)(uintptr_t)at;
+	return r;
+}
+
+/* Host memory in the page is not learnt: what is pinned there is the GPU's. */
+static void not_the_gpus(void)
+{
+	static const size_t size[] = { 512, 512 };
+	struct gdri_region r;
+	uint64_t addr[2];
+
+	side_by_side(size, addr, 2);
+	r = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&r, addr[0], addr[1], &(struct gdri_memory){ 0 }));
+	ask = gdri_cu.cuPointerGetAttributes;
+	gdri_cu.cuPointerGetAttributes = one_on_host;
+	on_host = addr[1];
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_UNKNOWN);
+	gdri_cu.cuPointerGetAttributes = ask;
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_VALID);
+	gdri_region_free_parts(&r);
+}
+
 static const struct unit_test tests[] = {
 	{ "not learnt", not_learnt, "" },
+	{ "host memory is not learnt", not_the_gpus, "" },
 	{ "holes", holes, "" },
 	{ "a hole at the begin", hole_first, "" },
 	{ "noted later", late, "" },

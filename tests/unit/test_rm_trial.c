@@ -6,9 +6,11 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "abi/rm.h"
@@ -340,6 +342,32 @@ static void few_descriptors(void)
 	rm_whole_life("with enough", plain, MIB);
 }
 
+static bool unaligned_faults; /* as of Device memory */
+static long (*next_syscall)(long number, ...);
+
+/* Before any test: its dlsym() would be counted. */
+__attribute__((constructor)) static void find_syscall(void)
+{
+	next_syscall = (__typeof__(next_syscall))dlsym(RTLD_NEXT, "syscall");
+}
+
+/* Replaces the C library's: the library asks rt_sigprocmask() whether a load faults. */
+long syscall(long number, ...)
+{
+	long a[6];
+	va_list ap;
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (unaligned_faults && number == SYS_rt_sigprocmask && a[1] % 8) {
+		errno = EFAULT;
+		return -1;
+	}
+	return next_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 /* RM and the kernel decide on a map's type, not CUDA. */
 static void mapping_type(void)
 {
@@ -348,11 +376,9 @@ static void mapping_type(void)
 	gdr_info_v2_t info;
 	CUdeviceptr p = standin_alloc(MIB);
 
-	wrap_reset();
-	if (getenv("UNALIGNED_FAULTS")) /* as of Device memory */
-		wrap_fail("syscall", 0, EFAULT);
+	unaligned_faults = getenv("UNALIGNED_FAULTS");
 	OK(rm_pin(p, MIB, 0));
-	wrap_reset();
+	unaligned_faults = false;
 	OK(rm_use_open(&u, p, MIB, 0));
 	OK(gdr_get_info_v2(rm_g, u.h, &info));
 	if (want == GDR_MAPPING_TYPE_WC && standin_device_bar1())
@@ -536,6 +562,29 @@ static void no_node(void)
 	rm_whole_life("of a node", plain, MIB);
 }
 
+static bool other_client; /* the next export is another client's */
+
+static void another_client(struct rm_export_570 *e)
+{
+	if (other_client)
+		e->client++;
+	other_client = !other_client;
+}
+
+/* A memory's objects are duplicated from one client: that of each export call. */
+static void two_clients(void)
+{
+	spoil_exports(as_it_is);
+	rm_open_context();
+	plain = standin_alloc(2 * MIB);
+	OK(rm_pin(plain, 2 * MIB, 0));
+	spoil = another_client;
+	FAILS_WITH(ENOTSUP, "does not know the layout", rm_pin(plain, 2 * MIB, 0));
+	spoil = as_it_is;
+	rm_whole_life("of one client", plain, 2 * MIB);
+	rm_end(1);
+}
+
 /* After a trial that passed. */
 static void one_range(void)
 {
@@ -707,6 +756,8 @@ static const struct unit_test tests[] = {
 	{ "no such object",
 	  SPOILED(another_object, "RM_DUP_OBJECT: NV_ERR_OBJECT_NOT_FOUND (0x57); and ") },
 	{ "sizes that wrap", SPOILED(sizes_that_wrap, "libcuda exported 3 of 3 objects") },
+	{ "exports of two clients", two_clients, "GDRSIM_RM_OBJECT_MIB=1 GDRSIM_RM_EXPORT_MAX=1",
+	  .bare = true },
 	{ "one range alone", one_range, "", .bare = true },
 	{ "other ioctls in an export", not_of_an_export, "GDRSIM_EXPORT_MORE=1", .bare = true },
 	{ "no object in a refused call", refused_of_a_pool, "", .bare = true },
