@@ -380,10 +380,13 @@ static void evicted_by_count(void)
 /* Regions in use may exceed the limit until they are put back. */
 static void limit_by_bytes(void)
 {
-	barcopy_cache_t cache = BY_NOTICE(.max_bytes = 3 * CHUNK);
+	barcopy_cache_t cache = BY_NOTICE(.max_bytes = CHUNK);
 	CUdeviceptr d = vmm_new(0, 8);
 	barcopy_region_t r[5];
 
+	touch_all(cache, d, "A");
+	has(cache, 0, 1, 1); /* a whole allocation of the limit's size */
+	cache = BY_NOTICE(.max_bytes = 3 * CHUNK);
 	touch_all(cache, d, "ABCD");
 	has(cache, 1, 3, 3);
 	touch_all(cache, d, "EFGH");
@@ -661,7 +664,7 @@ static void joined(void)
 		{ 48, 3, 3 }, /* and at the other end, which leaves it the page in its middle */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
-	CUdeviceptr d = standin_alloc(4 * CHUNK);
+	CUdeviceptr d = standin_alloc(4 * CHUNK), next = standin_alloc(4 * CHUNK);
 	barcopy_region_t r[COUNT(steps)], again;
 	uint64_t pages = 0;
 
@@ -679,6 +682,14 @@ static void joined(void)
 	OK(barcopy_cache_put(cache, &again));
 	for (size_t i = 0; i < COUNT(steps); i++)
 		OK(barcopy_cache_put(cache, &r[i]));
+	/* Of the next allocation; 4 pages below would be of this one. */
+	ck_assert_uint_eq(next, d + 4 * CHUNK);
+	pages = cache_stats(cache).bytes_pinned / PAGE;
+	for (int i = 2; i; i--) {
+		OK(barcopy_cache_get(cache, next + i * PAGE, 4 * PAGE, &again));
+		OK(barcopy_cache_put(cache, &again));
+	}
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned / PAGE, pages + 6);
 }
 
 /* A region in use whose memory was freed is not joined: it ends, and is counted. */
@@ -943,6 +954,8 @@ static void node_is_split(void)
 	ck_assert_ptr_null(gdri_pages_find(&pages, start + node));
 	gdri_pages_erase(&pages, start, start + node, &item[0]);
 	ck_assert_ptr_eq(gdri_pages_find(&pages, start + PAGE), &item[1]);
+	from = start;
+	ck_assert_ptr_null(gdri_pages_next(&pages, &from, start + PAGE, &stop));
 }
 
 /* What a region has noted and learnt of its allocations is freed with it. */
@@ -1017,6 +1030,21 @@ static void swept_are_counted(void)
 	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
 }
 
+/* Where another region ends, a sweep goes on at its place: behind ten misses, the seventh region. */
+static void sweep_goes_on(void)
+{
+	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
+	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
+
+	for (unsigned int i = 0; i < 10; i++)
+		get_and_put(cache, d + i * CHUNK);
+	OK(barcopy_cache_invalidate(cache, d + CHUNK, 1));
+	vmm_replace(d + 9 * CHUNK, 0);
+	get_and_put(cache, next);
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+	ck_assert_uint_eq(cache_stats(cache).regions, 9);
+}
+
 /* A sweep leaves a region in use, but a get that finds its memory freed ends it. */
 static void freed_in_use(void)
 {
@@ -1032,6 +1060,94 @@ static void freed_in_use(void)
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
 	OK(barcopy_cache_put(cache, &r));
 	ck_assert_uint_eq(cache_stats(cache).regions, 1);
+}
+
+enum { NEIGHBOUR = GPU_PAGE_SIZE + 4096 };
+
+/* Three allocations, one behind the other: each shares a page with the next one. */
+static void neighbours(CUdeviceptr *d, size_t first)
+{
+	while ((standin_alloc(4096) + 4096) % PAGE)
+		;
+	d[0] = standin_alloc(first);
+	ck_assert(!(d[0] % PAGE));
+	for (int i = 1; i < 3; i++) {
+		d[i] = standin_alloc(NEIGHBOUR);
+		ck_assert_uint_eq(d[i], d[0] + first + (i - 1) * NEIGHBOUR);
+	}
+}
+
+/* A hit takes no lock, whichever of a region's pages another one has in the table. */
+static void hits_without_a_lock(void)
+{
+	static const struct {
+		size_t at, size;
+	} ranges[] = { { 0, NEIGHBOUR }, { 0, 8 },
+		       { NEIGHBOUR - 8, 8 }, { PAGE - 8, 4096 }, { 4096, PAGE } };
+	barcopy_cache_t cache = BY_NOTICE();
+	CUdeviceptr d[3];
+	barcopy_region_t r;
+	uint64_t hits;
+
+	neighbours(d, NEIGHBOUR);
+	for (int i = 0; i < 3; i++)
+		get_and_put(cache, d[unit_row ? 2 - i : i]);
+	ck_assert_uint_eq(cache_stats(cache).regions, 3);
+	hits = cache_stats(cache).hits;
+	pthread_mutex_lock(&found(cache)->lock);
+	for (unsigned int i = 0; i < 3; i++)
+		for (unsigned int k = 0; k < COUNT(ranges); k++) {
+			OK(barcopy_cache_get(cache, d[i] + ranges[k].at, ranges[k].size, &r));
+			OK(barcopy_cache_put(cache, &r));
+			hits++;
+		}
+	pthread_mutex_unlock(&found(cache)->lock);
+	ck_assert_uint_eq(cache_stats(cache).hits, hits);
+}
+
+static barcopy_cache_t missed;
+static CUdeviceptr miss_of;
+
+static void *miss(void *unused)
+{
+	get_and_put(missed, miss_of);
+	return unused;
+}
+
+static void miss_on_another_thread(void)
+{
+	pthread_t t;
+
+	ck_assert(!pthread_create(&t, NULL, miss, NULL));
+	ck_assert(!pthread_join(t, NULL));
+}
+
+/* A miss within the limits does not wait until another thread has unpinned: else this never ends. */
+static void miss_during_an_unpin(void)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+
+	missed = BY_NOTICE();
+	miss_of = vmm_new(0, 1);
+	get_and_put(missed, d);
+	wrap_reset();
+	wrap_before("munmap", miss_on_another_thread);
+	OK(barcopy_cache_invalidate(missed, d, 1));
+	ck_assert_uint_eq(cache_stats(missed).misses, 2);
+}
+
+/* A region that would have no page left in the table ends. */
+static void no_page_left(void)
+{
+	barcopy_cache_t cache = BY_NOTICE();
+	CUdeviceptr d[3];
+
+	neighbours(d, NEIGHBOUR);
+	get_and_put(cache, d[1]);
+	get_and_put(cache, d[2]); /* has the last page of that one */
+	get_and_put(cache, d[0]); /* and this one its first page */
+	ck_assert_uint_eq(cache_stats(cache).regions, 2);
+	cache_table_check();
 }
 
 /* ---- at the same time ---------------------------------------------------------------------------- */
@@ -1214,7 +1330,11 @@ static const struct unit_test tests[] = {
 	{ "parts are freed", parts_are_freed, DMABUF },
 	{ "many parts are swept", many_parts_are_swept, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
+	{ "a sweep goes on", sweep_goes_on, DMABUF },
 	{ "freed in use", freed_in_use, DMABUF },
+	{ "hits without a lock", hits_without_a_lock, DMABUF, .rows = 2 },
+	{ "no page left", no_page_left, DMABUF },
+	{ "a miss during an unpin", miss_during_an_unpin, DMABUF },
 	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },
