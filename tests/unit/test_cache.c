@@ -1237,6 +1237,29 @@ static void pinned_next_to_its_neighbour(void)
 	ck_assert_uint_eq(cache_stats(at_work).invalidations, 0);
 }
 
+static int ends_in_place(void *place)
+{
+	gdr_t own = open_any();
+	barcopy_cache_t cache = cache_with(own, BARCOPY_CACHE_NOTIFIED, 0);
+
+	ck_assert_ptr_eq(found(cache), place);
+	OK(barcopy_cache_destroy(cache)); /* which waits for all invalidations: else without end */
+	OK(gdr_close(own));
+	return 0;
+}
+
+/* A thread invalidates in a cache that has ended, while another one forks: the child has no such thread. */
+static void forked_during_an_invalidation(void)
+{
+	barcopy_cache_t cache = BY_NOTICE();
+	struct gdri_cache *place = found(cache);
+
+	OK(barcopy_cache_destroy(cache));
+	atomic_store(&place->invalidating, 1);
+	ck_assert_int_eq(unit_in_child(ends_in_place, place), 0);
+	atomic_store(&place->invalidating, 0);
+}
+
 static atomic_uint environment_reads;
 
 /* Replaces the C library's function, the only one by which the library reads its environment. */
@@ -1339,6 +1362,7 @@ static const struct unit_test tests[] = {
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },
 	{ "hits of threads", hits_of_threads, "" },
+	{ "forked during an invalidation", forked_during_an_invalidation, DMABUF },
 	{ "the environment is read by the open", environment_is_read_by_the_open, "" },
 };
 
