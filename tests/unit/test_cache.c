@@ -401,6 +401,9 @@ static void limit_by_bytes(void)
 	touch_all(cache, d, "cde");
 	OK(barcopy_cache_trim(cache, 2 * CHUNK));
 	has(cache, 11, 2, 2);
+	/* One region less would leave a byte too many. */
+	OK(barcopy_cache_trim(cache, CHUNK - 1));
+	has(cache, 13, 0, 0);
 }
 
 /* Idle regions make space for a pin of the same context; regions in use do not. */
@@ -472,6 +475,13 @@ static void host_memory(void)
 	small = (uintptr_t)standin_host_alloc(CHUNK, 0);
 	get_and_put(cache, small);
 	ck_assert(touch(cache, small + CHUNK / 2));
+	OK(barcopy_cache_destroy(cache));
+	/* One region too many: one goes, though it gives back no BAR. */
+	cache = BY_NOTICE(.max_regions = 2);
+	get_and_put(cache, host);
+	get_and_put(cache, d);
+	get_and_put(cache, d + CHUNK);
+	has(cache, 1, 2, 2);
 	OK(barcopy_cache_destroy(cache));
 	/* A BAR of four chunks. */
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
@@ -677,7 +687,7 @@ static void joined(void)
 		cache_table_check();
 	}
 	/* Of the range's pages the table has this region at the last one alone. */
-	OK(barcopy_cache_get(cache, d + 92 * PAGE + 8, PAGE, &again));
+	OK(barcopy_cache_get(cache, d + 92 * PAGE + 1, PAGE, &again));
 	ck_assert(again.handle.h == r[13].handle.h);
 	OK(barcopy_cache_put(cache, &again));
 	for (size_t i = 0; i < COUNT(steps); i++)
