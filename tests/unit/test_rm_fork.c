@@ -115,6 +115,29 @@ static void closed_by_the_program(void)
 	ck_assert_uint_eq(rm_sim.stale(), 0);
 }
 
+/* A child of a program that has not used CUDA closes its own, and has a client again. */
+static int closes_its_own(void *arg)
+{
+	CUdeviceptr p;
+
+	(void)arg;
+	rm_begin();
+	p = standin_alloc(MIB);
+	note_fds();
+	OK(rm_pin(p, MIB, 0));
+	take_ours(CLOSED);
+	OK(rm_pin(p, MIB, 0));
+	return 0;
+}
+
+static void closed_by_a_child(void)
+{
+	if (test_emulator_lacks("descriptors that a child closes", "ENOTTY and EBADF of ioctl()"))
+		return;
+	rm_open_context();
+	ck_assert_int_eq(unit_in_child(closes_its_own, NULL), 0);
+}
+
 /* ---- forks at any moment ------------------------------------------------- */
 
 static atomic_bool stop;
@@ -314,6 +337,7 @@ static const struct unit_test tests[] = {
 	{ "descriptors that the program closes", closed_by_the_program, "", .rows = 2 * WAYS },
 	{ "descriptors that the program closes, exportable memory alone", closed_by_the_program,
 	  "GDRSIM_RM_EXPORT_SIZE=2616", .rows = WAYS },
+	{ "descriptors that a child closes", closed_by_a_child, "" },
 	{ "forks meanwhile", forks_meanwhile, "" },
 	{ "forks in every call", forks_in_every_call, "" },
 	{ "killed before its child", killed_before_its_child, "", .rows = 2 },
