@@ -93,7 +93,7 @@ static void errors(void)
 	CUdeviceptr d = vmm_new(0, 1);
 	void *cpu = &d;
 	gdr_mh_t mh = { 42 }, other, pinned;
-	unsigned long before;
+	unsigned long before, asked = cuda_hooks.calls("cuDeviceTotalMem");
 
 	FAILS(EINVAL, barcopy_map_range(g, d, 0, 0, &cpu, &mh));
 	FAILS(EINVAL, barcopy_map_range(g, 0, 8, 0, &cpu, &mh));
@@ -121,6 +121,8 @@ static void errors(void)
 	FAILS_WITH(ENOTSUP, "read-only",
 		   barcopy_map_range(g, (uintptr_t)standin_host_alloc(8, 0), 8,
 				     BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	/* Ranges have no limit, so nobody asks how large the GPU's memory is. */
+	ck_assert_uint_eq(cuda_hooks.calls("cuDeviceTotalMem"), asked);
 }
 
 /* Without space a part shares a longer range's pin, also where a newer range had its pages. */
