@@ -29,6 +29,7 @@ static struct {
 	bool ordered, relaunch;
 	unsigned int ended; /* lanes of the last kernel */
 	bool aborted; /* a kernel that replies until the CPU aborts */
+	unsigned int full; /* its lanes that have filled the ring */
 	unsigned int flags[601]; /* with which a message was answered */
 } run;
 
@@ -179,6 +180,15 @@ static void endless_lane(void)
 	barcopy_warp_t q = { 0 };
 
 	barcopy_warp_begin(&q, m.q[0].view);
+	for (; n < LINES - 8; n++)
+		barcopy_warp_put(&q, 1, data, 8, 0);
+	barcopy_warp_end(&q);
+	next_kernel();
+	barcopy_warp_begin(&q, m.q[0].view);
+	/* Into the last eight lines, before the abort. */
+	if (barcopy_warp_put(&q, 8, data, 8, 0))
+		n += 8;
+	run.full++;
 	while (barcopy_warp_put(&q, 1, data, 8, 0))
 		if (++n > LINES)
 			wrong("a reply without room");
@@ -191,6 +201,8 @@ static void endless_lane(void)
 static void aborter(void)
 {
 	many_polls();
+	while (run.full < WARP)
+		yield();
 	for (unsigned int i = 1000 + below(2000); i; i--)
 		yield();
 	gdri_queue_stop(&m.q->ring, 0);

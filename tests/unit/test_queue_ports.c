@@ -41,7 +41,7 @@ static struct {
 	bool refused[PRODUCERS];
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
-	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls;
+	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked;
 	uint64_t received_at; /* the time when posts were received last */
 	bool rested; /* in this call of receive */
 	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
@@ -151,6 +151,7 @@ static void one_post(barcopy_poster_t *p, int who)
 		finish_call(p, who, true);
 	if (call && p->call)
 		return; /* aborted */
+	run.asked += call;
 	late = run.stopped;
 	n = ++run.sent[who];
 	fill(data, n, who, flags | (call ? A_CALL : 0u));
@@ -349,6 +350,8 @@ static void check_message(const barcopy_port_message_t *got)
 		return;
 	}
 	run.skipped += got->post - last - 1;
+	if (run.skipped > run.asked)
+		wrong("a call leaves out more than one line");
 	n = ++run.seen[who];
 	fill(want, n, who, flags);
 	if (flags & A_CALL)
