@@ -506,6 +506,18 @@ static void no_room_to_unseal(void)
 	gdri_cuda_watch_end();
 }
 
+/* A slot in a page that may be written needs no mprotect(). */
+static void no_need_to_unseal(void)
+{
+	struct watch_seen seen = { .calls = 0 };
+
+	wrap_reset();
+	wrap_fail("mprotect", 0, EPERM);
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
+	gdri_cuda_watch_end();
+	wrap_reset();
+}
+
 /* A sandbox refuses mprotect(): gdr_open() says so, or the pin if the program insists on rm. */
 static void no_mprotect(void)
 {
@@ -575,7 +587,7 @@ static int second_in_child(void *held)
 static void two_slots(void)
 {
 	struct watch_seen seen = { .calls = 0 };
-	uintptr_t held = watch_slot();
+	uintptr_t held = watch_slot(), watch;
 
 	OK(gdri_process_enter());
 	add_second(held);
@@ -588,6 +600,16 @@ static void two_slots(void)
 		ck_assert_uint_eq(second, held);
 		ck_assert_uint_eq(watch_slot(), held);
 	}
+	/* A hook comes to the second one during a watch, and goes after it. */
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
+	watch = second;
+	second = (uintptr_t)hook_0;
+	gdri_cuda_watch_end();
+	second = watch;
+	OK(gdri_cuda_watch_begin(watch_note, &seen));
+	ck_assert_uint_eq(watch_slot(), watch);
+	gdri_cuda_watch_end();
+	ck_assert_uint_eq(watch_slot(), held);
 }
 
 /* They lead to two functions, of which one alone can be called by the watch. */
@@ -628,6 +650,7 @@ static const struct unit_test tests[] = {
 	{ "a second copy of the library", second_copy, NOW, .bare = true },
 	{ "a second copy, no procedure linkage table", second_copy, NOPLT, .bare = true },
 	{ "no room to unseal the page", no_room_to_unseal, NOW },
+	{ "mprotect() is refused, an open page", no_need_to_unseal, "" },
 	{ "mprotect() is refused", no_mprotect, NOW, .bare = true },
 	{ "mprotect() is refused, rm is named", no_mprotect, NOW " GDRCOPY_BACKEND=rm",
 	  .bare = true },
