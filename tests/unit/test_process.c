@@ -129,6 +129,12 @@ static int is_closed(void *arg)
 	return fcntl(*(int *)arg, F_GETFD) == -1 ? 0 : 1;
 }
 
+/* A program that another thread executes meanwhile does not get it. */
+static void closes_on_exec(void)
+{
+	ck_assert_int_eq(fcntl(0, F_GETFD), FD_CLOEXEC);
+}
+
 /* A program without standard input: what the library opens gets descriptor 0. */
 static void descriptor_0(void)
 {
@@ -144,6 +150,8 @@ static void descriptor_0(void)
 	gdri_read_line("/proc/self/comm", part.text, sizeof(part.text)); /* its begin */
 	ck_assert_str_eq(part.text, "test_pr");
 	ck_assert_int_eq(part.behind, 'x');
+	wrap_reset();
+	wrap_before("close", closes_on_exec);
 	gdri_read_line("/proc/self/comm", text, sizeof(text));
 	ck_assert_str_eq(text, "test_process");
 	ck_assert_int_eq(is_closed(&(int){ 0 }), 0);
