@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "explore/scenarios.h"
 
 enum { FAILED = 1, USAGE = 2 };
@@ -51,6 +52,9 @@ static const struct scenario *running;
 /* Of one seed in 16; not with the node's stand-in, whose pin takes a lock of CUDA's stand-in. */
 static void fork_first(int thread)
 {
+	/* A fork during the first open calls no handler of the library: see process.h. */
+	while (!thread && !gdri_process_tag())
+		ex_yield();
 	if (!thread)
 		scenario_fork();
 	running->body(thread);
