@@ -159,7 +159,7 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 	return rc;
 }
 
-/* The number of one of these words that no other thread uses; -1: it saw none free, or others were faster. */
+/* The number of a free one of these words; -1: it saw none, or other threads were faster. */
 static int take_word(struct notice *n, uint64_t of)
 {
 	uint64_t left = of & ~atomic_load_explicit(&n->taken, memory_order_relaxed), word;
