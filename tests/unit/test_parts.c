@@ -205,24 +205,95 @@ static void late(void)
 	gdri_region_free_parts(&first);
 }
 
-/* What a region learnt ends with it. */
+/* What a region learnt ends with it: also in the first and the last slot of a page alone. */
 static void heap(void)
 {
-	static const size_t size[] = { 4096, 4096, 4096 };
+	static const size_t size[] = { 512, GPU_PAGE_SIZE - 1024, 512 };
 	uint64_t addr[3];
 	size_t used = 0;
 
 	side_by_side(size, addr, 3);
+	CU(cuda.cuMemFree_v2(addr[0]));
+	ck_assert_uint_eq(standin_alloc(200), addr[0]);
+	CU(cuda.cuMemFree_v2(addr[2]));
+	ck_assert_uint_eq(standin_alloc(512), addr[2]);
 	for (int i = 0; i < 110; i++) {
 		struct gdri_region r = region_of(addr[0], addr[2] + size[2]);
 
 		if (i == 10)
 			used = resources_heap();
-		OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+		OK(gdri_parts_note(&r, addr[1], addr[1] + 1, &(struct gdri_memory){ 0 }));
 		ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], r.high - r.low), GDRI_VALID);
 		gdri_region_free_parts(&r);
 	}
 	ck_assert_uint_lt(resources_heap(), used + 1000);
+}
+
+/* What lies in the slots of one that has gone is not learnt, whichever slot they share. */
+static void slot_taken(void)
+{
+	static const size_t size[] = { 512, 512, 512, 512 };
+	struct gdri_region r;
+	uint64_t addr[4];
+
+	side_by_side(size, addr, 4);
+	r = region_of(addr[0], addr[3] + size[3]);
+	OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_VALID);
+	for (int i = 1; i < 4; i++)
+		CU(cuda.cuMemFree_v2(addr[i]));
+	ck_assert_uint_eq(standin_alloc(1024 + 200), addr[1]); /* up to the first slot of addr[3] */
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[3], 8), GDRI_STALE);
+	gdri_region_free_parts(&r);
+}
+
+/* A range is valid in the region's pages alone, though its allocation goes on behind them. */
+static void beyond(void)
+{
+	struct gdri_region r;
+	uint64_t addr;
+
+	standin_start();
+	addr = standin_alloc(3 * GPU_PAGE_SIZE);
+	ck_assert_uint_eq(addr & GPU_PAGE_OFFSET, 0);
+	r = region_of(addr + GPU_PAGE_SIZE, addr + 2 * GPU_PAGE_SIZE);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, GPU_PAGE_SIZE), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, GPU_PAGE_SIZE + 1), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low - 1, 1), GDRI_UNKNOWN);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.high, 1), GDRI_UNKNOWN);
+	gdri_region_free_parts(&r);
+}
+
+/* What is learnt gets SYNC_MEMOPS where the region asks for it, and counts with its pages. */
+static void sync_memops_late(void)
+{
+	static const size_t size[] = { 512, 512, GPU_PAGE_SIZE - 1024 };
+
+	for (int sync = 0; sync < 2; sync++) {
+		struct gdri_region r;
+		uint64_t addr[3];
+
+		side_by_side(size, addr, 3);
+		r = region_of(addr[0], addr[2] + size[2]);
+		r.sync = sync;
+		OK(gdri_parts_note(&r, addr[0], addr[0] + 1, &(struct gdri_memory){ 0 }));
+		gdri_parts_set_sync_memops(&r, true);
+		/* CUDA refuses it for the second one. */
+		ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_VALID);
+		cuda_hooks.set_fail("cuPointerSetAttribute:*=801");
+		ck_assert_int_eq(gdri_region_verify(&r, &r, addr[1], 8), GDRI_VALID);
+		cuda_hooks.set_fail(NULL);
+		ck_assert_int_eq(standin_sync_memops(addr[1]), 0);
+		ck_assert_int_eq(standin_sync_memops(addr[2]), sync);
+		ck_assert(!gdri_region_sync_memops(&r, addr[1], addr[2]));
+		ck_assert_int_eq(gdri_region_sync_memops(&r, addr[2], r.high), sync);
+		ck_assert(gdri_region_sync_memops(&r, addr[0], addr[1]));
+		gdri_region_free_parts(&r);
+		for (int i = 0; i < 3; i++)
+			CU(cuda.cuMemFree_v2(addr[i]));
+	}
 }
 
 /* SYNC_MEMOPS is set for what was noted, not for what has come to its place since. */
@@ -367,6 +438,11 @@ static void no_memory(void)
 	wrap_fail("realloc", 0, ENOMEM);
 	FAILS_WITH(ENOMEM, "no memory for the allocations of a region",
 		   barcopy_map_range(g, standin_alloc(CHUNK), 8, 0, &cpu, &h));
+	FAILS_WITH(-ENOMEM, "no memory for the allocations of a region",
+		   gdri_parts_note(&(struct gdri_region){ 0 }, 0x10000, 0x10008,
+				   &(struct gdri_memory){ .kind = GDRI_MEMORY_HOST,
+							  .base = 0x10000,
+							  .size = 8 }));
 	wrap_reset();
 	end();
 }
@@ -426,7 +502,54 @@ static void not_the_gpus(void)
 	gdri_region_free_parts(&r);
 }
 
+static __typeof__(gdri_cu.cuMemGetAddressRange_v2) range;
+static uint64_t moved_up; /* an allocation that seems to begin 256 bytes later */
+
+static CUresult ask_behind(unsigned int n, CUpointer_attribute *names, void **values,
+			   CUdeviceptr at)
+{
+	return ask(n, names, values, at - moved_up < 256 ? 8 : at);
+}
+
+static CUresult range_behind(CUdeviceptr *base, size_t *size, CUdeviceptr at)
+{
+	CUresult r = range(base, size, at);
+
+	if (!r && *base == moved_up) {
+		*base += 256;
+		*size -= 256;
+	}
+	return r;
+}
+
+/* The stand-in's allocations lie 512 bytes apart; CUDA promises 256. */
+static void aligned_to_256(void)
+{
+	static const size_t size[] = { 512, 512, 512 };
+	struct gdri_region r;
+	uint64_t addr[3];
+
+	side_by_side(size, addr, 3);
+	r = region_of(addr[0], addr[2] + size[2]);
+	OK(gdri_cuda_load());
+	ask = gdri_cu.cuPointerGetAttributes;
+	range = gdri_cu.cuMemGetAddressRange_v2;
+	moved_up = addr[1];
+	gdri_cu.cuPointerGetAttributes = ask_behind;
+	gdri_cu.cuMemGetAddressRange_v2 = range_behind;
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	gdri_cu.cuPointerGetAttributes = ask;
+	gdri_cu.cuMemGetAddressRange_v2 = range;
+	ck_assert_uint_eq(r.part_count, 3);
+	ck_assert_uint_eq(r.parts[1].start, addr[1] + 256);
+	gdri_region_free_parts(&r);
+}
+
 static const struct unit_test tests[] = {
+	{ "a slot that is taken", slot_taken, "" },
+	{ "beyond a region", beyond, "" },
+	{ "SYNC_MEMOPS of what is noted later", sync_memops_late, "" },
+	{ "256 bytes apart", aligned_to_256, "" },
 	{ "not learnt", not_learnt, "" },
 	{ "host memory is not learnt", not_the_gpus, "" },
 	{ "holes", holes, "" },
