@@ -186,6 +186,8 @@ static void invented_handles(void)
 		copies_refused(w, (void *)(uintptr_t)0x10000, EINVAL);
 	}
 	copies_refused(h, (void *)(uintptr_t)0x10000, EINVAL); /* not mapped */
+	FAILS_WITH(EINVAL, "size 65537 is not in 1 .. 65536",
+		   gdr_map(g, h, &(void *){ NULL }, 65537));
 	/* Nor is it a handle of another context. */
 	own = opened();
 	ck_assert_ptr_ne(own, g);
@@ -259,13 +261,28 @@ int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 	return pthread_mutex_lock(mutex);
 }
 
+static int wakes; /* of a close that waits for `inside` */
+
+int pthread_cond_signal(pthread_cond_t *cond)
+{
+	if (inside && cond == &inside->idle)
+		wakes++;
+	return 0;
+}
+
 /* A close waits for the calls of its context, however often it is woken before they end. */
 static void close_waits_for_calls(void)
 {
+	struct gdri_ctx *second;
+
 	OK(gdri_ctx_get(g, &inside));
+	OK(gdri_ctx_get(g, &second));
+	gdri_ctx_put(second, 0);
+	ck_assert_int_eq(wakes, 0); /* the first call is at work */
 	waits = 0;
 	end_now();
 	ck_assert_int_eq(waits, 3);
+	ck_assert_int_eq(wakes, 1);
 }
 
 /* An output stays as it is; a handle ends all the same. */

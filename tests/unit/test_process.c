@@ -80,12 +80,19 @@ static void no_page(void)
 	FAILS(-ENOMEM, gdri_process_enter());
 	ck_assert_uint_eq(gdri_process_tag(), 0);
 	wrap_reset();
+	wrap_fail("mmap", 1, EAGAIN);
+	FAILS(ENOMEM, ERRNO_OF(gdr_open()));
+	wrap_reset();
 	wrap_fail("pthread_atfork", 1, ENOMEM);
 	FAILS(-ENOMEM, gdri_process_enter());
 	ck_assert_int_eq(wrap_mapped(), before);
 	SAYS("fork guard");
 	OK(gdri_process_enter());
 	ck_assert_uint_ne(gdri_process_tag(), 0);
+	wrap_reset();
+	wrap_fail("aligned_alloc", 1, EAGAIN);
+	FAILS_WITH(ENOMEM, "no memory for a context", ERRNO_OF(gdr_open()));
+	wrap_reset();
 }
 
 /* ---- inside the library -------------------------------------------------- */
