@@ -265,6 +265,7 @@ static void tried_once(void)
 	gdr_mh_t h;
 	void *map;
 	size_t had;
+	int free_fd[2];
 
 	CU(cuda.cuCtxSetCurrent(standin_primary(1)));
 	p = standin_alloc(4096);
@@ -282,6 +283,16 @@ static void tried_once(void)
 		ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc") - made, i ? 0 : 9);
 	}
 	ck_assert_uint_eq(standin_device_bytes(0), had);
+	/* The mapping of a range holds the buffer, and no descriptor stays. */
+	OK(barcopy_map_range(g, v.ptr, 4096, 0, &map, &h));
+	OK(barcopy_unmap_range(g, h));
+	for (int i = 0; i < 2; i++) {
+		free_fd[i] = dup(0);
+		close(free_fd[i]);
+		if (!i)
+			OK(barcopy_map_range(g, v.ptr + v.chunk, 4096, 0, &map, &h));
+	}
+	ck_assert_int_eq(free_fd[1], free_fd[0]);
 }
 
 /* Bytes that differ are final, and a range of either kind leaves nothing. */
@@ -373,6 +384,7 @@ static void imported(void)
 	wrap_reset();
 	OK(barcopy_mem_import(g, 0, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
 	FAILS_WITH(ENOTSUP, "no device address", barcopy_set_copy_options(mem.handle, &o));
+	FAILS_WITH(ENOTSUP, "came as a dma-buf", barcopy_mem_export(g, &mem, &(int){ -1 }));
 	OK(barcopy_mem_free(g, &mem));
 	close(fd);
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), 0);

@@ -267,6 +267,9 @@ static void import_errors(void)
 	OK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, limit.rlim_max }));
 	FAILS(EMFILE, barcopy_mem_export(g, &mem, &exported));
 	FAILS_WITH(EINVAL, "fd", barcopy_mem_export(g, &mem, NULL));
+	FAILS_WITH(EINVAL, "mem", barcopy_mem_export(g, NULL, &exported));
+	FAILS_WITH(EINVAL, "not made by gdr_pin_buffer(): end it by barcopy_mem_free()",
+		   gdr_unpin_buffer(g, mem.handle));
 	OK(setrlimit(RLIMIT_NOFILE, &limit));
 	ck_assert_int_eq(exported, -7);
 	OK(barcopy_mem_export(g, &mem, &exported));
