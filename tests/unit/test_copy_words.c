@@ -17,6 +17,7 @@
 static uint8_t *guarded;
 static volatile int reads;
 static volatile uintptr_t unaligned; /* of any read: it is a word's */
+static volatile uintptr_t read_at; /* the last one's address */
 
 static void on_read(int sig, siginfo_t *info, void *context)
 {
@@ -29,14 +30,36 @@ static void on_read(int sig, siginfo_t *info, void *context)
 	}
 	reads++;
 	unaligned |= (uintptr_t)at & 3;
+	read_at = (uintptr_t)at;
 	mprotect(guarded, 4096, PROT_READ | PROT_WRITE);
 }
 
-static void flush_of_small_ranges(void)
+static void guard_reads(void)
 {
 	struct sigaction action = { .sa_sigaction = on_read, .sa_flags = SA_SIGINFO };
 
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, NULL), 0);
+}
+
+/* A copy inside one word loads the word, not its line, and an aligned half of it alone. */
+static void reads_of_a_word(void)
+{
+	guard_reads();
+	guarded = p;
+	for (size_t at = 8; at < 16; at++) {
+		for (size_t size = 1; at + size <= 16; size++) {
+			ck_assert_int_eq(mprotect(guarded, 4096, PROT_NONE), 0);
+			OK(gdr_copy_from_mapping(h, got, p + at, size));
+			ck_assert_msg(read_at - (uintptr_t)p == (size == 4 && !(at & 3) ? at : 8),
+				      "%zu bytes at %zu are read at %zu", size, at,
+				      read_at - (uintptr_t)p);
+		}
+	}
+}
+
+static void flush_of_small_ranges(void)
+{
+	guard_reads();
 	for (size_t size = 1; size <= 8; size++) {
 		for (size_t at = 0; at < 8; at++) {
 			gdr_mh_t range;
@@ -172,6 +195,7 @@ static void posted(void)
 }
 
 static const struct unit_test tests[] = {
+	{ "reads of a word", reads_of_a_word, "" },
 	{ "a flush of the smallest ranges reads", flush_of_small_ranges, "" },
 	{ "a wait ends by the clock or by its word", wait_by_the_clock, "" },
 	{ "asking once is quiet", asking_is_quiet, "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },

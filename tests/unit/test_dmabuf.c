@@ -386,6 +386,17 @@ static void imported(void)
 	FAILS_WITH(ENOTSUP, "no device address", barcopy_set_copy_options(mem.handle, &o));
 	FAILS_WITH(ENOTSUP, "came as a dma-buf", barcopy_mem_export(g, &mem, &(int){ -1 }));
 	OK(barcopy_mem_free(g, &mem));
+	/* It is on the GPU that the caller names, or on none. */
+	for (int named = -1; named < 2; named++) {
+		uint64_t device = 7;
+
+		OK(barcopy_mem_import(g, named, fd, v.chunk, BARCOPY_MEM_DMABUF, &mem));
+		FAILS(named < 0 ? ENOTSUP : 0,
+		      barcopy_get_handle_attribute(g, mem.handle, BARCOPY_HANDLE_ATTR_DEVICE,
+						   &device));
+		ck_assert_uint_eq(device, named < 0 ? 7 : (uint64_t)named);
+		OK(barcopy_mem_free(g, &mem));
+	}
 	close(fd);
 	ck_assert_uint_eq(cuda_hooks.calls("cuMemAlloc"), 0);
 }
@@ -410,7 +421,7 @@ static const struct unit_test tests[] = {
 	{ "wrong bytes", wrong_bytes, CUDA_13_3 " GDRSIM_DMABUF_WRONG=1 GDRSIM_DMABUF_PCIE=1" },
 	{ "a verdict heals", heals, CUDA_13_3 },
 	{ "an unknown GPU", unknown_gpu, CUDA_13_3 },
-	{ "an import is not tried", imported, CUDA_13_3 },
+	{ "an import is not tried", imported, CUDA_13_3 " GDRSIM_DEVICES=2" },
 };
 
 UNIT_MAIN("dmabuf", tests, unit_before = start_alone, unit_after = end)

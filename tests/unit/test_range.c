@@ -60,6 +60,22 @@ static void flush(void)
 	}
 }
 
+/* Of a read-only range the copy engine would do no write, so it is not made for them. */
+static void no_writes(void)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_write_min = 1 };
+	CUdeviceptr d = standin_alloc(CHUNK);
+	gdr_mh_t mh;
+	void *cpu;
+
+	OK(barcopy_map_range(g, d, 8, BARCOPY_MAP_RANGE_READ_ONLY, &cpu, &mh));
+	CU(cuda.cuMemFree_v2(d));
+	OK(barcopy_set_copy_options(mh, &o));
+	o.engine_read_min = 1;
+	FAILS_WITH(EINVAL, "freed", barcopy_set_copy_options(mh, &o));
+	OK(barcopy_unmap_range(g, mh));
+}
+
 /* Where mprotect() fails, the call fails and leaves nothing. */
 static void not_protected(void)
 {
@@ -154,6 +170,7 @@ static void no_space(void)
 static const struct unit_test tests[] = {
 	{ "flush", flush },
 	{ "vectors", vectors },
+	{ "no writes by the copy engine", no_writes, "" },
 	{ "pages that cannot be protected", not_protected },
 	{ "errors", errors },
 	{ "no space", no_space, "GDRSIM_NODE=absent GDRCOPY_BACKEND=rm GDRSIM_BAR1_MIB=32" },
