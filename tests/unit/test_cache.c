@@ -120,7 +120,7 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_get(cache, d, 1, NULL));
 	FAILS(EOVERFLOW, barcopy_cache_get(cache, d, SIZE_MAX, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uint64_t)1 << 60, 1, &r));
-	FAILS_WITH(EINVAL, "beyond any device address",
+	FAILS_WITH(EINVAL, "0x200000000000001 is beyond any device address",
 		   barcopy_cache_get(cache, ((uint64_t)1 << 57) - 1, 2, &r));
 	FAILS_WITH(EINVAL, "no backend can pin", barcopy_cache_get(cache, ((uint64_t)1 << 57) - 1, 1, &r));
 	FAILS(EINVAL, barcopy_cache_get(cache, (uintptr_t)&r, 1, &r));
@@ -234,6 +234,55 @@ static void no_memory_for_a_cache(void)
 	ck_assert(!touch(cache, a) && touch(cache, a));
 }
 
+/* A cache's thresholds of the copy engine are those of its handles. */
+static void thresholds(void)
+{
+	CUdeviceptr d = vmm_new(0, 1);
+	barcopy_region_t r;
+	uint64_t bytes[16] = { 0 };
+
+	for (int reads = 0; reads < 2; reads++) {
+		barcopy_cache_t cache = reads ? new_cache(OPTIONS(.engine_read_min = 64))
+					      : new_cache(OPTIONS(.engine_write_min = 64));
+		uint64_t before = stats_of(NULL).engine_copies;
+
+		OK(barcopy_cache_get(cache, d, CHUNK, &r));
+		OK(gdr_copy_to_mapping(r.handle, r.cpu_ptr, bytes, 64));
+		OK(gdr_copy_from_mapping(r.handle, bytes, r.cpu_ptr, 56));
+		ck_assert_uint_eq(stats_of(NULL).engine_copies - before, !reads);
+		OK(gdr_copy_from_mapping(r.handle, bytes, r.cpu_ptr, 64));
+		ck_assert_uint_eq(stats_of(NULL).engine_copies - before, 1);
+		OK(barcopy_cache_put(cache, &r));
+	}
+}
+
+static uint64_t ended_name;
+
+static void ends(void)
+{
+	OK(barcopy_cache_destroy((barcopy_cache_t)(uintptr_t)ended_name));
+}
+
+/* What fails where nobody can be told is logged; a cache that ends under an invalidation is refused. */
+static void unpin_fails(void)
+{
+	barcopy_cache_t cache = BY_NOTICE();
+	struct gdri_cache *place = found(cache);
+
+	get_and_put(cache, vmm_new(0, 1));
+	ended_name = (uintptr_t)cache;
+	wrap_reset();
+	ck_assert_str_eq(unit_stderr_of(ends), "");
+	cache = BY_NOTICE();
+	ck_assert_ptr_eq(found(cache), place);
+	ck_assert_int_eq(gdri_cache_invalidate(place, ended_name, 0, 1), -EINVAL);
+	get_and_put(cache, vmm_new(0, 1));
+	ended_name = (uintptr_t)cache;
+	wrap_fail("munmap", 1, EINVAL);
+	ck_assert_ptr_nonnull(strstr(unit_stderr_of(ends), "unpinning a shared region"));
+	wrap_reset();
+}
+
 /* ---- at the same time ---------------------------------------------------------------------------- */
 
 /*
@@ -340,7 +389,11 @@ static void forked_during_an_invalidation(void)
 
 	OK(barcopy_cache_destroy(cache));
 	atomic_store(&place->invalidating, 1);
+	pthread_mutex_lock(&place->lock);
+	pthread_mutex_lock(&place->ending);
 	ck_assert_int_eq(unit_in_child(ends_in_place, place), 0);
+	pthread_mutex_unlock(&place->ending);
+	pthread_mutex_unlock(&place->lock);
 	atomic_store(&place->invalidating, 0);
 }
 
@@ -403,6 +456,9 @@ static const struct unit_test tests[] = {
 	{ "errors", errors },
 	{ "no memory for a handle", no_memory_for_a_handle, "" },
 	{ "no memory for a cache", no_memory_for_a_cache, DMABUF },
+	{ "thresholds of the copy engine", thresholds },
+	{ "an unpin that fails", unpin_fails,
+	  DMABUF " GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=4" },
 	{ "pinned during an invalidation", pinned_during_an_invalidation, DMABUF },
 	{ "invalidated inside a call", invalidated_inside_a_call },
 	{ "pinned next to an invalidation", pinned_next_to_its_neighbour, DMABUF, .rows = 3 },

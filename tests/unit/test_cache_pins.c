@@ -466,8 +466,8 @@ static void hits_without_a_lock(void)
 {
 	static const struct {
 		size_t at, size;
-	} ranges[] = { { 0, NEIGHBOUR }, { 0, 8 },
-		       { NEIGHBOUR - 8, 8 }, { PAGE - 8, 4096 }, { 4096, PAGE } };
+	} ranges[] = { { 0, NEIGHBOUR }, { 0, 8 },	       { NEIGHBOUR - 8, 8 },
+		       { 4096, PAGE },	 { PAGE - 8, 4096 }, { PAGE - 1600, 4096 } };
 	barcopy_cache_t cache = BY_NOTICE();
 	CUdeviceptr d[3];
 	barcopy_region_t r;
@@ -495,6 +495,7 @@ static CUdeviceptr miss_of;
 static void *miss(void *unused)
 {
 	get_and_put(missed, miss_of);
+	OK(barcopy_cache_invalidate(missed, miss_of, 1)); /* the other thread unpins this one too */
 	return unused;
 }
 
@@ -506,7 +507,7 @@ static void miss_on_another_thread(void)
 	ck_assert(!pthread_join(t, NULL));
 }
 
-/* A miss within the limits does not wait until another thread has unpinned: else this never ends. */
+/* Nothing waits until another thread has unpinned: a miss, or an invalidation. Else this never ends. */
 static void miss_during_an_unpin(void)
 {
 	CUdeviceptr d = vmm_new(0, 1);
@@ -518,6 +519,7 @@ static void miss_during_an_unpin(void)
 	wrap_before("munmap", miss_on_another_thread);
 	OK(barcopy_cache_invalidate(missed, d, 1));
 	ck_assert_uint_eq(cache_stats(missed).misses, 2);
+	ck_assert_uint_eq(pinned(), 0);
 }
 
 /* A region that would have no page left in the table ends. */

@@ -300,16 +300,31 @@ static void ended(void)
 	OK(barcopy_port_destroy(p));
 }
 
-/* gdr_close() ends kernels that wait, and keeps the memory that they use. */
+static void *receive_to_the_end(void *port)
+{
+	barcopy_port_message_t message;
+	uint32_t count;
+
+	FAILS(EPIPE, barcopy_port_receive(port, &message, 1, &count, UINT64_MAX));
+	return NULL;
+}
+
+/* gdr_close() ends kernels that wait and a receive, and keeps the memory that they use. */
 static void closed(void)
 {
 	barcopy_port_t p = new_port(16, 0), other = new_port(16, 0);
 	unsigned long long bytes = standin_device_bytes(0);
+	struct gdri_port *receives = gdri_ring_find(&gdri_ports, other);
+	pthread_t thread;
 
 	launch(p, 4, 1, CALLS);
 	receive_all(p, 4);
 	OK(barcopy_mem_free(g, &sum));
+	ck_assert_int_eq(pthread_create(&thread, NULL, receive_to_the_end, other), 0);
+	while (!*(volatile uint64_t *)&receives->idle)
+		sched_yield(); /* until it has polled in vain */
 	end_now();
+	pthread_join(thread, NULL);
 	CU(cuda.cuStreamSynchronize(stream));
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 	ck_assert_uint_le(standin_device_bytes(0), bytes);

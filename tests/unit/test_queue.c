@@ -232,7 +232,8 @@ static void replies_wait(void)
 	for (n = 0; n < 28; n++)
 		send_fill(q, 40, n);
 	for (int i = 0; i < 20; i++) {
-		FAILS(EMSGSIZE, barcopy_queue_receive(q, small, 1, &size, WAIT));
+		FAILS_WITH(EMSGSIZE, "has 40 bytes, the buffer only 1",
+			   barcopy_queue_receive(q, small, 1, &size, WAIT));
 		ck_assert_uint_eq(size, 40);
 	}
 	OK(barcopy_queue_stop(q, 0)); /* serves what was sent before */

@@ -189,8 +189,12 @@ static void one_post(barcopy_poster_t *p, int who)
 		else
 			check_late(start, most);
 	} else if (how == 3) {
+		bool taken;
+
 		flags = below(2);
-		if (barcopy_port_taken(p, post, flags))
+		while (!(taken = barcopy_port_taken(p, post, flags)) && !barcopy_port_aborted(p))
+			yield();
+		if (taken)
 			check_taken(post, who, n, flags);
 	}
 	if (!below(40))
@@ -580,7 +584,7 @@ static void no_faults(void)
 {
 	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0, late = 0, calls = 0;
 
-	for (uint64_t seed = 1; seed <= (unit_quick() ? 80 : 300); seed++) {
+	for (uint64_t seed = 1; seed <= (unit_quick() ? 150 : 300); seed++) {
 		const char *what = explore(seed, NONE, 0);
 
 		if (what)
