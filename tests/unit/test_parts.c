@@ -440,9 +440,8 @@ static void no_memory(void)
 		   barcopy_map_range(g, standin_alloc(CHUNK), 8, 0, &cpu, &h));
 	FAILS_WITH(-ENOMEM, "no memory for the allocations of a region",
 		   gdri_parts_note(&(struct gdri_region){ 0 }, 0x10000, 0x10008,
-				   &(struct gdri_memory){ .kind = GDRI_MEMORY_HOST,
-							  .base = 0x10000,
-							  .size = 8 }));
+				   &(struct gdri_memory){
+					   .kind = GDRI_MEMORY_HOST, .base = 0x10000, .size = 8 }));
 	wrap_reset();
 	end();
 }
