@@ -40,7 +40,7 @@ static uint32_t lap_mask; /* of a run */
 /* The test's. */
 static bool context_works(void);
 static uint64_t host_time(void);
-static void host_rest(void); /* in place of a spin */
+static void host_rest(void); /* sched_yield() and nanosleep() */
 
 #undef gdri_store64
 #undef gdri_load64
@@ -399,7 +399,7 @@ static uint64_t host_load(uintptr_t addr)
 	return value + (m.fault == EARLY_FREED && word_of(addr) == AT_FREED ? LINES / 2 : 0);
 }
 
-/* For a question a caller may wait for CUDA's locks. */
+/* A question may wait for CUDA's locks, so each thread asks once in GDRI_ASK_NS. */
 static void note_question(void)
 {
 	uint64_t now = (uint64_t)m.steps * STEP_NS;

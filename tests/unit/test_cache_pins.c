@@ -396,14 +396,22 @@ static void many_parts_are_swept(void)
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
 }
 
-/* A miss sweeps four regions, a trim all of them. */
-static void swept_are_counted(void)
+/* A cache with ten regions, by a miss each. */
+static barcopy_cache_t ten_regions(CUdeviceptr d)
 {
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
-	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
 
 	for (unsigned int i = 0; i < 10; i++)
 		get_and_put(cache, d + i * CHUNK);
+	return cache;
+}
+
+/* A miss sweeps four regions, a trim all of them. */
+static void swept_are_counted(void)
+{
+	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
+	barcopy_cache_t cache = ten_regions(d);
+
 	vmm_delete(d, 10);
 	get_and_put(cache, next);
 	ck_assert_uint_eq(cache_stats(cache).regions, 10 - 4 + 1);
@@ -417,11 +425,9 @@ static void swept_are_counted(void)
 /* Where another region ends, a sweep goes on at its place: behind ten misses, the seventh region. */
 static void sweep_goes_on(void)
 {
-	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 0);
 	CUdeviceptr d = vmm_new(0, 10), next = vmm_new(0, 1);
+	barcopy_cache_t cache = ten_regions(d);
 
-	for (unsigned int i = 0; i < 10; i++)
-		get_and_put(cache, d + i * CHUNK);
 	OK(barcopy_cache_invalidate(cache, d + CHUNK, 1));
 	vmm_replace(d + 9 * CHUNK, 0);
 	get_and_put(cache, next);
@@ -448,17 +454,16 @@ static void freed_in_use(void)
 
 enum { NEIGHBOUR = GPU_PAGE_SIZE + 4096 };
 
-/* Three allocations, one behind the other: each shares a page with the next one. */
-static void neighbours(CUdeviceptr *d, size_t first)
+/* Three allocations, the first from a page's start on: each shares a page with the next one. */
+static void neighbours(CUdeviceptr *d)
 {
 	while ((standin_alloc(4096) + 4096) % PAGE)
 		;
-	d[0] = standin_alloc(first);
-	ck_assert(!(d[0] % PAGE));
-	for (int i = 1; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		d[i] = standin_alloc(NEIGHBOUR);
-		ck_assert_uint_eq(d[i], d[0] + first + (i - 1) * NEIGHBOUR);
+		ck_assert_uint_eq(d[i], d[0] + i * NEIGHBOUR);
 	}
+	ck_assert(!(d[0] % PAGE));
 }
 
 /* A hit takes no lock, whichever of a region's pages another one has in the table. */
@@ -473,7 +478,7 @@ static void hits_without_a_lock(void)
 	barcopy_region_t r;
 	uint64_t hits;
 
-	neighbours(d, NEIGHBOUR);
+	neighbours(d);
 	for (int i = 0; i < 3; i++)
 		get_and_put(cache, d[unit_row ? 2 - i : i]);
 	ck_assert_uint_eq(cache_stats(cache).regions, 3);
@@ -528,7 +533,7 @@ static void no_page_left(void)
 	barcopy_cache_t cache = BY_NOTICE();
 	CUdeviceptr d[3];
 
-	neighbours(d, NEIGHBOUR);
+	neighbours(d);
 	get_and_put(cache, d[1]);
 	get_and_put(cache, d[2]); /* has the last page of that one */
 	get_and_put(cache, d[0]); /* and this one its first page */

@@ -208,7 +208,10 @@ __attribute__((constructor(102))) static void see_next_key(void)
  */
 __attribute__((destructor(101))) static void keys_are_left(void)
 {
-	if (!pthread_setspecific(getenv("NO_KEYS") ? 0 : the_librarys, NULL) == !getenv("NO_KEYS"))
+	bool none = getenv("NO_KEYS"); /* for the library: key 0 is another's */
+	bool is = !pthread_setspecific(none ? 0 : the_librarys, NULL);
+
+	if (is != none)
 		_exit(1);
 }
 
