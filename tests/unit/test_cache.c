@@ -135,8 +135,11 @@ static void errors(void)
 	FAILS(EINVAL, barcopy_cache_invalidate(NULL, d, 1));
 	/* it ends behind its allocation, and a region that would be joined begins there */
 	d = standin_alloc(5000);
-	touch(cache, standin_alloc(256));
+	last = standin_alloc(256);
+	ck_assert_uint_lt(last - d, GPU_PAGE_SIZE);
+	touch(cache, last);
 	FAILS_WITH(EINVAL, "beyond its allocation", barcopy_cache_get(cache, d, 5001, &r));
+	FAILS_WITH(EINVAL, "beyond its allocation", barcopy_cache_get(cache, d, last - d, &r));
 	/* it begins in such a hole: the allocation at its end is pinned whole all the same */
 	d = standin_alloc(5000);
 	last = standin_alloc(100000);

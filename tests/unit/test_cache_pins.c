@@ -46,6 +46,10 @@ static void joined(void)
 		{ 50, 3, 3 },
 		{ 52, 3, 3 }, /* shares a page with it */
 		{ 48, 3, 3 }, /* and at the other end, which leaves it the page in its middle */
+		{ 80, 2, 2 },
+		{ 81, 2, 2 }, /* has the last page of that one */
+		{ 76, 1, 1 },
+		{ 76, 4, 4 }, /* 1 above would be the other page of that one */
 	};
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	CUdeviceptr d = standin_alloc(4 * CHUNK), next = standin_alloc(4 * CHUNK);
@@ -531,6 +535,7 @@ static void miss_during_an_unpin(void)
 static void no_page_left(void)
 {
 	barcopy_cache_t cache = BY_NOTICE();
+	barcopy_region_t r[3];
 	CUdeviceptr d[3];
 
 	neighbours(d);
@@ -539,6 +544,15 @@ static void no_page_left(void)
 	get_and_put(cache, d[0]); /* and this one its first page */
 	ck_assert_uint_eq(cache_stats(cache).regions, 2);
 	cache_table_check();
+	/* Also where its first page is all that the new one has: more would be beyond the limit. */
+	cache = BY_NOTICE(.max_bytes = PAGE);
+	OK(barcopy_cache_get(cache, d[1], NEIGHBOUR, &r[1]));
+	OK(barcopy_cache_get(cache, d[2], NEIGHBOUR, &r[2]));
+	OK(barcopy_cache_get(cache, d[1] - 8, 8, &r[0]));
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 5 * PAGE);
+	cache_table_check();
+	for (int i = 0; i < 3; i++)
+		OK(barcopy_cache_put(cache, &r[i]));
 }
 
 static const struct unit_test tests[] = {
