@@ -116,11 +116,12 @@ refresh() {
 	return $rc
 }
 
-# A module that has pinned by free callbacks stays: the GPU driver may still call back into it.
+# A module that has pinned by free callbacks stays: the GPU driver may still call back into it. modprobe -r would
+# also unload a GPU driver that nothing else uses.
 unload() {
 	if grep -qs '^Kept until the reboot: yes$' /proc/driver/gdrdrv/params; then
 		say "gdrdrv has pinned memory by free callbacks and stays loaded until the next restart"
-	elif [ -d /sys/module/gdrdrv ] && ! modprobe -q -r gdrdrv; then
+	elif [ -d /sys/module/gdrdrv ] && ! rmmod gdrdrv 2>/dev/null; then
 		say "gdrdrv is in use and stays loaded until the next restart"
 	else
 		return 0

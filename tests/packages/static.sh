@@ -296,7 +296,10 @@ machine() { # STATE
 		#!/bin/sh
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
 		case "\${0##*/} \$*" in
-		modprobe*-r* | rmmod*) case $state in free | other) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac ;;
+		modprobe*-r* | rmmod*)
+			case $state in free | other) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
+			case \$* in -*r*) rm -rf '$d/sys/module/nvidia' ;; esac # nothing else uses it
+			;;
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
@@ -317,23 +320,24 @@ scripts_and_kernel() {
 		PATH=$d/bin:$PATH KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
 			echo "$script $args, $state: exit code $?"
 		[ "$(paste -sd';' "$d/calls")" = "$want" ] || echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"
+		[ -d "$d/sys/module/nvidia" ] || echo "$script $args, $state: the GPU driver was unloaded"
 		grep -q "${said:-}" "$d/said" || [ -z "$said" ] || echo "$script $args, $state: said: $(cat "$d/said")"
 	done <<-'TABLE'
-		deb-postinst|configure|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|absent|modprobe -q -b gdrdrv|
-		deb-postinst|configure|other|modprobe -q -r gdrdrv|
-		deb-postinst|configure|busy|modprobe -q -r gdrdrv|in use.* until the next restart
+		deb-postinst|configure|other|rmmod gdrdrv|
+		deb-postinst|configure|busy|rmmod gdrdrv|in use.* until the next restart
 		deb-postinst|configure|kept||free callbacks.* until the next restart
-		deb-postinst|abort-remove|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|abort-remove|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|abort-upgrade 2|free||
-		deb-prerm|remove|free|modprobe -q -r gdrdrv|
-		deb-prerm|remove|busy|modprobe -q -r gdrdrv|in use
+		deb-prerm|remove|free|rmmod gdrdrv|
+		deb-prerm|remove|busy|rmmod gdrdrv|in use
 		deb-prerm|remove|kept||free callbacks.* until the next restart
 		deb-prerm|upgrade 2|free||
-		rpm-posttrans|1|free|modprobe -q -r gdrdrv;modprobe -q gdrdrv|
-		rpm-posttrans|1|busy|modprobe -q -r gdrdrv|in use
+		rpm-posttrans|1|free|rmmod gdrdrv;modprobe -q gdrdrv|
+		rpm-posttrans|1|busy|rmmod gdrdrv|in use
 		rpm-posttrans|1|kept||free callbacks.* until the next restart
-		rpm-preun|0|free|modprobe -q -r gdrdrv|
+		rpm-preun|0|free|rmmod gdrdrv|
 		rpm-preun|0|kept||free callbacks.* until the next restart
 		rpm-preun|1|free||
 		container||free|rmmod gdrdrv;insmod gdrdrv.ko;rmmod gdrdrv|
