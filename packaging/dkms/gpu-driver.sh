@@ -22,9 +22,15 @@ say() {
 	echo "gdrdrv: $*" >&2
 }
 
+# Debian's packages of the GPU driver call the module's file nvidia-current, nvidia-current-open or the like; their
+# modprobe.d has "install nvidia modprobe -i nvidia-current ...".
+renamed=$(modprobe -c 2>/dev/null | sed -n 's|^install nvidia [^ ]*modprobe -i \([^ ]*\).*|\1|p' | head -n 1)
+
 # module_info KERNEL FIELD: of the GPU driver's module; nothing if it does not exist
 module_info() {
-	modinfo -k "$1" -F "$2" nvidia 2>/dev/null | head -n 1
+	for name in $renamed nvidia; do
+		modinfo -k "$1" -F "$2" "$name" 2>/dev/null && break
+	done | head -n 1
 }
 
 # sources VERSION: the directory with that version's nv-p2p.h

@@ -282,7 +282,7 @@ package_scripts() {
 }
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
 # pinned by callback). It answers like the kernel and records the calls. "other": another GPU driver
-# runs than is installed.
+# runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it.
 machine() { # STATE
 	local d=$1 state=$2 name
 	rm -rf "${d:?}"/{sys,proc,calls,bin}
@@ -294,16 +294,19 @@ machine() { # STATE
 		>"$d/proc/driver/gdrdrv/params"
 	cat >"$d/bin/kmod" <<-S
 		#!/bin/sh
+		[ "\$1" != -c ] || { [ $state != renamed ] || echo 'install nvidia modprobe -i nvidia-current \$CMDLINE_OPTS'; exit 0; }
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
 		case "\${0##*/} \$*" in
 		modprobe*-r* | rmmod*)
-			case $state in free | other) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
+			case $state in free | other | renamed) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
 			case \$* in -*r*) rm -rf '$d/sys/module/nvidia' ;; esac # nothing else uses it
 			;;
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
-	printf '#!/bin/sh\necho %s\n' "$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
+	printf '#!/bin/sh\ncase "$*" in *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' \
+		"$([ "$state" = renamed ] && echo nvidia-current || echo nvidia)" \
+		"$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
 	printf '#!/bin/sh\n' >"$d/bin/dkms"
@@ -325,6 +328,7 @@ scripts_and_kernel() {
 	done <<-'TABLE'
 		deb-postinst|configure|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|absent|modprobe -q -b gdrdrv|
+		deb-postinst|configure|renamed|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|other|rmmod gdrdrv|
 		deb-postinst|configure|busy|rmmod gdrdrv|in use.* until the next restart
 		deb-postinst|configure|kept||free callbacks.* until the next restart
