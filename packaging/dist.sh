@@ -38,7 +38,7 @@ tar -xf "$dir/$name.tar" -C "$tree/$name"
 rm -f "$tree/$name/docs/index.html" # of a tarball
 python3 -B "$tree/$name/docs/page/make.py" >"$tree/page"
 mv "$tree/page" "$tree/$name/docs/index.html"
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX \
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX,a-s \
 	-cf "$dir/$name.tar" -C "$tree" "$name"
 xz -T1 -6 -f "$dir/$name.tar"
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")

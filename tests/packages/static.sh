@@ -77,13 +77,14 @@ uncompressed() {
 }
 t "Debian: what the documents link to is not compressed" silent uncompressed
 
-# The tarball of the last commit: the same bits twice, its checksum, one directory in it.
+# The tarball of the last commit: the same bits twice, also in a directory whose set-group-ID bit new ones get; its
+# checksum, one directory in it.
 dist() {
 	local tar
 	git rev-parse -q --verify HEAD >/dev/null 2>&1 || { echo "no history here"; return 77; }
 	tar=$(O=$tmp/dist VERSION=$version packaging/dist.sh 2>/dev/null) &&
 		(cd "$tmp/dist/dist" && sha256sum -c "barcopy-$version.tar.xz.sha256") &&
-		[ "$(O=$tmp/dist2 VERSION=$version packaging/dist.sh 2>/dev/null)" ] &&
+		mkdir "$tmp/dist2" && chmod g+s "$tmp/dist2" && [ "$(O=$tmp/dist2 VERSION=$version packaging/dist.sh 2>/dev/null)" ] &&
 		cmp "$tar" "$tmp/dist2/dist/${tar##*/}" && cmp "${tar%.tar.xz}.spdx" "$tmp/dist2/dist/barcopy-$version.spdx" &&
 		grep -q "^PackageChecksum: SHA256: $(sha256sum <"$tar" | cut -d' ' -f1)$" "${tar%.tar.xz}.spdx" || return
 	[ "$(tar -tf "$tar" | cut -d/ -f1 | sort -u)" = "barcopy-$version" ] || return
