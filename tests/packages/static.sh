@@ -284,12 +284,14 @@ package_scripts() {
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
 # pinned by callback). It answers like the kernel and records the calls. "other": another GPU driver
 # runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it.
+# "two": another kernel is installed, which has a GPU driver and no gdrdrv.
 machine() { # STATE
 	local d=$1 state=$2 name
-	rm -rf "${d:?}"/{sys,proc,calls,bin}
+	rm -rf "${d:?}"/{sys,proc,calls,bin,lib}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
+	[ "$state" != two ] || mkdir -p "$d/lib/modules/old/build"
 	echo 580.1 >"$d/sys/module/nvidia/version"
 	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
 		>"$d/proc/driver/gdrdrv/params"
@@ -299,21 +301,21 @@ machine() { # STATE
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
 		case "\${0##*/} \$*" in
 		modprobe*-r* | rmmod*)
-			case $state in free | other | renamed) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
+			case $state in free | other | renamed | two) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
 			case \$* in -*r*) rm -rf '$d/sys/module/nvidia' ;; esac # nothing else uses it
 			;;
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
-	printf '#!/bin/sh\ncase "$*" in *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' \
+	printf '#!/bin/sh\ncase "$*" in "-k old "*" gdrdrv") exit 1 ;; *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' \
 		"$([ "$state" = renamed ] && echo nvidia-current || echo nvidia)" \
 		"$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
-	printf '#!/bin/sh\n' >"$d/bin/dkms"
+	printf '#!/bin/sh\n[ "$1" != install ] || echo "dkms $*" >>%s\n' "$d/calls" >"$d/bin/dkms"
 	chmod +x "$d"/bin/*
 	for name in modprobe rmmod insmod; do ln -sf kmod "$d/bin/$name"; done
-	cp "$d/bin/dkms" "$d/bin/depmod"
+	printf '#!/bin/sh\n' >"$d/bin/depmod" && chmod +x "$d/bin/depmod"
 }
 scripts_and_kernel() {
 	local d=$tmp/scripts script args state want said
@@ -330,11 +332,14 @@ scripts_and_kernel() {
 		deb-postinst|configure|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|absent|modprobe -q -b gdrdrv|
 		deb-postinst|configure|renamed|rmmod gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure|two|rmmod gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure 2|two|dkms install gdrdrv/ -k old --force;rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|other|rmmod gdrdrv|
 		deb-postinst|configure|busy|rmmod gdrdrv|in use.* until the next restart
 		deb-postinst|configure|kept||free callbacks.* until the next restart
 		deb-postinst|abort-remove|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|abort-upgrade 2|free||
+		deb-postinst|abort-upgrade 2|two|dkms install gdrdrv/ -k old --force|
 		deb-prerm|remove|free|rmmod gdrdrv|
 		deb-prerm|remove|busy|rmmod gdrdrv|in use
 		deb-prerm|remove|kept||free callbacks.* until the next restart
