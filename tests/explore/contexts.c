@@ -163,6 +163,45 @@ void table_check(void)
 	end_caches();
 }
 
+/* ---- again: calls on a handle that ends in the middle of them, and whose place has the next one ------ */
+
+static gdr_mh_t one;
+static int calls_made;
+
+void again_begin(void)
+{
+	void *p;
+
+	remember();
+	/* It keeps the region, so that a handle takes no pin. */
+	MUST(barcopy_map_range(g, shared[0], 8, 0, &p, &handles[0]));
+}
+
+void again(int thread)
+{
+	gdr_info_t info;
+	void *p;
+
+	in_context();
+	for (uint32_t n = 300; n && thread; n--)
+		if (ex_random(2))
+			gone(gdr_get_info(g, one, &info), "an information");
+		else
+			gone(gdr_map(g, one, &p, PAGE), "a map");
+	for (; !thread && !calls_made; ex_progress()) {
+		MUST(barcopy_map_range(g, shared[0], 8, 0, &p, &one));
+		ex_yield();
+		MUST(barcopy_unmap_range(g, one));
+	}
+	calls_made |= thread;
+}
+
+void again_check(void)
+{
+	MUST(barcopy_unmap_range(g, handles[0]));
+	all_is_back();
+}
+
 /* ---- fork in the middle: the child finds nothing of its parent's, and no lock that is held ------- */
 
 static void in_child(void)

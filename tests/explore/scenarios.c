@@ -219,6 +219,7 @@ const struct scenario scenarios[] = {
 	{ "push", 2, 256, forget_begin, push, end_caches },
 	{ "close", 3, 256, close_begin, closes, close_check },
 	{ "table", 3, 256, table_begin, table, table_check },
+	{ "again", 2, 256, again_begin, again, again_check },
 	{ "fork", 3, 256, stale_begin, forks, end_caches },
 	{ "place", 2, 256, place_begin, place, place_check },
 	{ "queue", 3, 256, remember, queue, queues_check },

@@ -96,6 +96,7 @@ void limit_begin(void), limit(int thread);
 void one_queue(void);
 void close_begin(void), closes(int thread), close_check(void);
 void table_begin(void), table(int thread), table_check(void);
+void again_begin(void), again(int thread), again_check(void);
 void forks(int thread);
 void queue(int thread), queues_check(void);
 void next_begin(void), next(int thread), next_check(void);
