@@ -50,6 +50,10 @@
 #define GDRI_CACHE_FULL	  ((uint32_t)1 << 28) /* takes no more users: it has so many, or is new */
 #define GDRI_CACHE_USERS  (2 * GDRI_CACHE_FULL - 1)
 
+_Static_assert((GDRI_CACHE_LIVE ^ GDRI_CACHE_USED ^ GDRI_CACHE_DOOMED ^ GDRI_CACHE_USERS) ==
+		       UINT32_MAX,
+	       "a bit of the state has one meaning");
+
 enum {
 	GDRI_CACHE_SHARDS = 16,
 	GDRI_CACHE_GPUS = 64, /* the last one: of no or another number */
