@@ -200,6 +200,34 @@ void doom_check(void)
 	end_caches();
 }
 
+/* ---- once: a trim and an invalidation end the same region, which is released once --------------- */
+
+static int trimming, trimmed;
+
+void once_begin(void)
+{
+	remember();
+	a = new_cache(g, true, UINT64_MAX);
+	b = 0;
+}
+
+void once(int thread)
+{
+	in_context();
+	for (uint32_t n = 50; n && thread; n--) {
+		/* Two: an entry that was released twice would be both. */
+		for (uint32_t i = 0; i < 2; i++)
+			uses(GET, a, shared[i], i);
+		trimming = 1;
+		MUST(barcopy_cache_trim(a, 0));
+		trimming = 0;
+	}
+	for (; !thread && !trimmed; ex_yield())
+		if (trimming)
+			MUST(barcopy_cache_invalidate(a, shared[ex_random(2)], 1));
+	trimmed |= thread;
+}
+
 /* ---- elsewhere: what an invalidation finds in one cache is another cache's region by then ----- */
 
 void elsewhere_begin(void)

@@ -229,6 +229,7 @@ const struct scenario scenarios[] = {
 	{ "fresh", 2, 256, hit_begin, fresh, end_caches },
 	{ "joined", 2, 256, joined_begin, joined, end_caches },
 	{ "doom", 3, 256, doom_begin, doom, doom_check },
+	{ "once", 2, 256, once_begin, once, end_caches },
 	{ "elsewhere", 2, 256, elsewhere_begin, elsewhere, elsewhere_check },
 	{ "ranged", 2, 256, elsewhere_begin, ranged, ranged_check },
 	{ "mid-pin", 3, 256, mid_pin_begin, mid_pin, end_caches },

@@ -121,6 +121,7 @@ void caches(int thread);
 void fresh(int thread);
 void joined_begin(void), joined(int thread);
 void doom_begin(void), doom(int thread), doom_check(void);
+void once_begin(void), once(int thread);
 void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
 void ranged(int thread), ranged_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
