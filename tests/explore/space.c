@@ -190,7 +190,7 @@ void never_check(void)
 /* An unpin takes so long that other threads miss again and again meanwhile. */
 static void unpin_slowly(void)
 {
-	for (int i = 0; i < 50; i++)
+	for (int i = 0; i < 150; i++)
 		ex_yield();
 }
 
@@ -208,7 +208,7 @@ void limit_begin(void)
 void limit(int thread)
 {
 	in_context();
-	for (uint32_t n = 8; n; n--) {
+	for (uint32_t n = 12; n; n--) {
 		uint32_t i = (n + (uint32_t)thread) % SHARED;
 		int64_t more;
 
