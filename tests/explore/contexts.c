@@ -204,6 +204,14 @@ void again_check(void)
 
 /* ---- fork in the middle: the child finds nothing of its parent's, and no lock that is held ------- */
 
+static void nothing_is_inherited(void)
+{
+	int n = ex_open_files();
+
+	if (n)
+		ex_fail("a child has %d files of its parent's library", n);
+}
+
 static void in_child(void)
 {
 	barcopy_region_t r;
@@ -212,6 +220,7 @@ static void in_child(void)
 	gdr_t mine;
 
 	alarm(10);
+	nothing_is_inherited();
 	if (barcopy_cache_get(a, shared[0], 8, &r) != EACCES ||
 	    barcopy_cache_trim(a, 0) != EACCES ||
 	    barcopy_cache_invalidate(a, 0, SIZE_MAX) != EACCES ||
@@ -235,6 +244,7 @@ static void in_any_child(void)
 	gdr_t mine;
 
 	alarm(10);
+	nothing_is_inherited();
 	if (g && gdr_pin_buffer_v2(g, shared[0], CHUNK, 0, &h) != EACCES)
 		ex_fail("in a child a pin by the parent's context is not EACCES");
 	mine = barcopy_open(BARCOPY_OPEN_ANY);

@@ -54,6 +54,9 @@ void ex_progress(void); /* a call of the scenario has ended: this is no livelock
 void ex_point(void); /* another thread may run */
 void ex_yield(void); /* another thread is to run, if one can */
 
+/* The files that the library has open by open(): none in a forked child. */
+int ex_open_files(void);
+
 /* Called before each munmap() of the library. */
 extern void (*ex_before_munmap)(void);
 

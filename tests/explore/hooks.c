@@ -401,20 +401,36 @@ int munmap(void *at, size_t size)
 	return NEXT(munmap)(at, size);
 }
 
+static bool of_library[1024]; /* by number: the files that the library has open */
+
+int ex_open_files(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += of_library[fd];
+	return n;
+}
+
 int open(const char *path, int flags, ...)
 {
 	va_list ap;
-	int mode;
+	int fd, mode;
 
 	va_start(ap, flags);
 	mode = va_arg(ap, int);
 	va_end(ap);
 	system_call(PC);
-	return NEXT(open)(path, flags, mode);
+	fd = NEXT(open)(path, flags, mode);
+	if (fd >= 0 && fd < 1024)
+		of_library[fd] = by_library(PC);
+	return fd;
 }
 
 int close(int fd)
 {
 	system_call(PC);
+	if (fd >= 0 && fd < 1024)
+		of_library[fd] = false;
 	return NEXT(close)(fd);
 }
