@@ -334,7 +334,7 @@ static void answer(uint64_t i)
 		answers[n++] = answer_to(it->n, it->who);
 	}
 	if (n && !below(8)) { /* one is wrong: none is answered */
-		calls[n] = below(2) ? calls[0] : LINES << 8 | 1;
+		calls[n] = below(2) ? calls[0] : m.lines << 8 | 1;
 		answers[n] = 0;
 		if (!gdri_port_answer(&port, calls, answers, n + 1))
 			wrong("a wrong answer is taken");
@@ -429,7 +429,8 @@ static void receiver(void)
 		}
 		for (; !port.manual && first < run.count; first++)
 			note_handled(first);
-		most = below(2) ? 0 : 30000000;
+		/* Without a limit, where the other thread ends it. */
+		most = below(2) ? 0 : run.hint ? UINT64_MAX : 30000000;
 		run.rested = false;
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (rc == -EPIPE) {
@@ -534,13 +535,14 @@ static void agent(void)
 static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 {
 	static uint8_t done[LINES];
-	static uint32_t open[LINES];
+	static uint32_t open[LINES + 1];
 
 	memset(&run, 0, sizeof(run));
 	memset(&stored, 0, sizeof(stored));
 	memset(done, 0, sizeof(done));
 	memset(open, 0, sizeof(open));
 	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
+	open[m.lines] = m.lines << 8 | 1; /* behind the last slot */
 	m.plan.posts = seed % 2;
 	lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
