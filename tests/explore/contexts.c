@@ -612,6 +612,43 @@ void queues_check(void)
 	all_is_back_but(2 * THREADS * CHUNK);
 }
 
+/* ---- abandon: gdr_close() takes open queues from the list that the last puts take handles from --- */
+
+void abandon_begin(void)
+{
+	barcopy_queue_options_t o = { .struct_size = sizeof(o), .lines = 16 };
+	barcopy_queue_t q;
+
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("open: %s", barcopy_last_error());
+	former = new_cache(other, true, UINT64_MAX);
+	for (int i = 0; i < SHARED; i++) { /* neighbours in the list */
+		MUST(barcopy_cache_get(former, shared[i], 8, &late[i]));
+		MUST(barcopy_queue_create(other, 0, &o, &q));
+	}
+	MUST(barcopy_cache_invalidate(former, 0, SIZE_MAX));
+	remember();
+}
+
+void abandon(int thread)
+{
+	in_context();
+	if (!thread)
+		MUST(gdr_close(other));
+	else
+		for (int i = SHARED; i--;)
+			gone(barcopy_cache_put(former, &late[i]), "a put");
+}
+
+/* The queues' memory stays. */
+void abandon_check(void)
+{
+	pins_before -= SHARED;
+	bar_before -= SHARED * CHUNK;
+	all_is_back();
+}
+
 /* ---- opens: contexts are opened and closed, also the first and the last ------------------------- */
 
 void opens(int thread)

@@ -239,6 +239,7 @@ const struct scenario scenarios[] = {
 	{ "engine", 3, 256, engine_begin, engine, engine_check },
 	{ "memory", 3, 256, memory_begin, memory, memory_check },
 	{ "queues", 3, 256, memory_begin, queues, queues_check },
+	{ "abandon", 2, 256, abandon_begin, abandon, abandon_check },
 	{ "opens", 3, 256, remember, opens, all_is_back, .fresh = true },
 	{ "revoked", 3, 256, revoked_begin, revoked, revoked_check, "GDRSIM_NODE=present" },
 	{ "listed", 2, 256, listed_begin, listed, listed_check, "GDRSIM_NODE=present" },

@@ -104,6 +104,7 @@ void others_begin(void), others(int thread), others_check(void);
 void leftover_begin(void), leftover(int thread), leftover_check(void);
 void memory_begin(void), memory(int thread), memory_check(void);
 void queues(int thread);
+void abandon_begin(void), abandon(int thread), abandon_check(void);
 void opens(int thread);
 void port_begin(void), ports(int thread), port_check(void);
 
