@@ -264,7 +264,8 @@ static void idle(void)
 	barcopy_port_t p;
 
 	OK(barcopy_port_create(g, 0, &o, &p));
-	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 200 * MILLISECOND));
+	FAILS_WITH(ETIMEDOUT, "no post has come in time",
+		   barcopy_port_receive(p, m, 1, &n, 200 * MILLISECOND));
 	ck_assert_uint_ge(now_ns(CLOCK_MONOTONIC) - start, 200 * MILLISECOND);
 	ck_assert_uint_lt(now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu, 100 * MILLISECOND);
 	launch(p, 1, 1, 0);
