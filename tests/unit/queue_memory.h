@@ -40,7 +40,7 @@ static uint32_t lap_mask; /* of a run */
 /* The test's. */
 static bool context_works(void);
 static uint64_t host_time(void);
-static void host_rest(void); /* sched_yield() and nanosleep() */
+static void host_rest(const struct timespec *t); /* sched_yield() and nanosleep() */
 
 #undef gdri_store64
 #undef gdri_load64
@@ -56,8 +56,8 @@ static void host_rest(void); /* sched_yield() and nanosleep() */
 #define gdri_relax()		     (m.polls++, yield())
 #define gdri_now_ns()		     host_time()
 #define gdri_cuda_context_works(c)   ((void)(c), note_question(), context_works())
-#define sched_yield()		     host_rest()
-#define nanosleep(t, left)	     ((void)(t), host_rest())
+#define sched_yield()		     host_rest(NULL)
+#define nanosleep(t, left)	     host_rest(t)
 #undef BARCOPY_QUEUE_LAP_MASK
 #define BARCOPY_QUEUE_LAP_MASK lap_mask
 #include "queue/port.h"

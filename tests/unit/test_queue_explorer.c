@@ -19,8 +19,9 @@ static uint64_t host_time(void)
 	return explored_time();
 }
 
-static void host_rest(void)
+static void host_rest(const struct timespec *t)
 {
+	(void)t;
 	yield();
 }
 

@@ -43,6 +43,7 @@ static struct {
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked;
 	uint64_t received_at; /* the time when posts were received last */
+	uint64_t most, began, now; /* this call of receive: its limit, when it began, the time */
 	bool rested; /* in this call of receive */
 	uint64_t in_time; /* 1 + the next line, if it was there when the clock was read last */
 } run;
@@ -57,7 +58,7 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 
 static uint64_t answer_to(uint64_t n, int who)
 {
-	return mix(n, (uint64_t)who + 77, 5) >> 8;
+	return (n % 8 ? mix(n, (uint64_t)who + 77, 5) : UINT64_MAX) >> 8;
 }
 
 enum { ORDERED = 1, A_CALL = 2 };
@@ -237,6 +238,9 @@ static void kernels(void)
 		run.late[who] = 0;
 		memset(&p, 0xff, sizeof(p)); /* registers, which begin as anything */
 		barcopy_port_open(&p, port.view);
+		if (barcopy_port_post(&p, none, 0, 0) || barcopy_port_post(&p, none, 49, 0) ||
+		    barcopy_port_ask(&p, none, 3, 0) || barcopy_port_ask(&p, none, 49, 0))
+			wrong("a message of a wrong size is posted");
 		for (unsigned int k = below(5 * m.lines); k; k--)
 			one_post(&p, who);
 		finish_call(&p, who, true);
@@ -280,11 +284,19 @@ static uint64_t host_time(void)
 		differs |= newest(line + 8 * k) >> BARCOPY_QUEUE_DATA_BITS ^
 			   ((i >> port.ring.shift) + 1);
 	run.in_time = differs & lap_mask ? 0 : i + 1;
+	run.began = run.began ? run.began : now;
+	run.now = now;
 	return now;
 }
 
-static void host_rest(void)
+/* Yields, or sleeps for that time. */
+static void host_rest(const struct timespec *t)
 {
+	uint64_t left = run.most - (run.now - run.began);
+	uint64_t ns = t ? (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec : 1;
+
+	if (!ns || (t && (ns > port.sleep_ns || ns > GDRI_ASK_NS || ns > left)))
+		wrong("a receiver sleeps not at all, or too long");
 	if ((uint64_t)m.steps * STEP_NS - run.received_at < port.spin_ns)
 		wrong("a receiver that is to spin yields or sleeps");
 	if (run.rested && m.polls != 1)
@@ -432,6 +444,8 @@ static void receiver(void)
 		/* Without a limit, where the other thread ends it. */
 		most = below(2) ? 0 : run.hint ? UINT64_MAX : 30000000;
 		run.rested = false;
+		run.most = most;
+		run.began = 0;
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (rc == -EPIPE) {
 			if (!over())
@@ -498,7 +512,8 @@ static void helper(void)
 		if (over() && !ended) {
 			ended = true;
 			end_stream();
-			know_gates(true);
+			if (run.dies)
+				know_gates(true);
 		}
 		know_gates(false);
 		if (run.count && below(3)) {
@@ -556,7 +571,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	port.manual = below(2);
 	port.spin_ns = below(2) ? 0 : 2000000;
 	port.yield_ns = 1000000;
-	port.sleep_ns = 1000000;
+	port.sleep_ns = below(2) ? 1000000 : 3 * GDRI_ASK_NS;
 	port.received = port.retired = port.shown = m.base;
 	port.view = (barcopy_port_view_t){
 		.ring = addr_of(0, REPLIES),
