@@ -217,6 +217,10 @@ FAULTS = {
 	LIST_INSERT_HEAD(&ctx->rings, r, link);
 	pthread_mutex_unlock(&ctx->lock);
 """, "	LIST_INSERT_HEAD(&ctx->rings, r, link);\n")]),
+    "handle-off-list-without-lock": ("abandon", [("src/queue/ring.c", """	pthread_mutex_lock(&r->ctx->lock);
+	LIST_REMOVE(handle, link);
+	pthread_mutex_unlock(&r->ctx->lock);
+""", "	LIST_REMOVE(handle, link);\n")]),
     "ring-off-list-without-lock": ("port", [("src/queue/ring.c", """	pthread_mutex_lock(&r->ctx->lock);
 	LIST_REMOVE(r, link);
 	pthread_mutex_unlock(&r->ctx->lock);
