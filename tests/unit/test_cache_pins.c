@@ -544,6 +544,11 @@ static void no_page_left(void)
 	get_and_put(cache, d[0]); /* and this one its first page */
 	ck_assert_uint_eq(cache_stats(cache).regions, 2);
 	cache_table_check();
+	/* A range whose last byte is another allocation's first: that one is pinned whole. */
+	cache = BY_NOTICE();
+	get_and_put(cache, d[2] - 7);
+	ck_assert_uint_eq(cache_stats(cache).bytes_pinned, 3 * PAGE);
+	cache_table_check();
 	/* Also where its first page is all that the new one has: more would be beyond the limit. */
 	cache = BY_NOTICE(.max_bytes = PAGE);
 	OK(barcopy_cache_get(cache, d[1], NEIGHBOUR, &r[1]));

@@ -128,6 +128,22 @@ static void hole_first(void)
 	gdri_region_free_parts(&r);
 }
 
+/* Noted later in both pages of a noted one: the first stays known. */
+static void late_twice(void)
+{
+	static const size_t size[] = { 4096, GPU_PAGE_SIZE, 4096 };
+	struct gdri_region r;
+	uint64_t addr[3];
+
+	side_by_side(size, addr, 3);
+	r = region_of(addr[0], addr[2] + size[2]);
+	OK(gdri_parts_note(&r, addr[1], addr[1] + 1, &(struct gdri_memory){ 0 }));
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[0], 8), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, &r, addr[2], 8), GDRI_VALID);
+	ck_assert_int_eq(gdri_region_verify(&r, NULL, addr[0], 8), GDRI_VALID);
+	gdri_region_free_parts(&r);
+}
+
 /* Noted later: an allocation that lies in one page with a noted one, up to its last byte. */
 static void late(void)
 {
@@ -554,6 +570,7 @@ static const struct unit_test tests[] = {
 	{ "holes", holes, "" },
 	{ "a hole at the begin", hole_first, "" },
 	{ "noted later", late, "" },
+	{ "noted later in two pages", late_twice, "" },
 	{ "parts and the heap", heap, "" },
 	{ "SYNC_MEMOPS", sync_memops, "" },
 	{ "SYNC_MEMOPS behind VMM memory", behind_vmm, "" },
