@@ -80,6 +80,7 @@ static void arguments(void)
 	uint64_t answer = 0;
 	uint32_t call = 1;
 	barcopy_port_t p;
+	size_t used;
 
 	FAILS(EINVAL, barcopy_port_create(g, 0, &o, NULL));
 	FAILS_WITH(EINVAL, "lines is 48", barcopy_port_create(g, 0, &o, &p));
@@ -95,6 +96,10 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
 	FAILS(EINVAL, barcopy_port_create(NULL, 0, NULL, &p));
 	FAILS_WITH(EINVAL, "device 99", barcopy_port_create(g, 99, NULL, &p));
+	used = resources_heap();
+	for (int i = 0; i < 1000; i++)
+		FAILS(EINVAL, barcopy_port_create(g, 99, NULL, &p));
+	ck_assert_uint_lt(resources_heap(), used + 1000);
 	OK(barcopy_port_create(g, 0, NULL, &p));
 	FAILS(EINVAL, barcopy_port_get_view(p, NULL));
 	OK(barcopy_port_get_view(p, &view));

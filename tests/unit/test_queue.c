@@ -368,14 +368,21 @@ static void arguments(void)
 	FAILS(EINVAL, barcopy_queue_send(q, &byte, 1, 0, 0));
 }
 
-/* A close aborts, waits for no kernel, and leaves the memory that one may use. */
+static void close_g(void)
+{
+	OK(gdr_close(g));
+}
+
+/* A close aborts, waits for no kernel, leaves the memory that one may use, and says so. */
 static void closed(void)
 {
 	barcopy_queue_t q = new_echo(16);
+	const char *said;
 
 	for (int i = 0; i < 28; i++) /* more than fit into the replies */
 		send_fill(q, 48, 1);
-	OK(gdr_close(g));
+	said = unit_stderr_of(close_g);
+	ck_assert_msg(strstr(said, "a queue was not destroyed") != NULL, "%s", said);
 	CU(cuda.cuStreamSynchronize(stream));
 	ck_assert_uint_gt(standin_device_bytes(0), 0);
 	g = barcopy_open(BARCOPY_OPEN_DEFAULT);
@@ -644,7 +651,7 @@ static const struct unit_test tests[] = {
 	{ "stalls at every access", two_threads, "GDRSIM_WARP_STALL=20" },
 	{ "lanes in any order", two_threads, "GDRSIM_WARP_ORDER=random" },
 	{ "arguments", arguments, NULL },
-	{ "a close while a kernel runs", closed, NULL },
+	{ "a close while a kernel runs", closed, "GDRCOPY_ENABLE_LOGGING=1" },
 	{ "an abort", aborted, NULL },
 	{ "lines that are no message's", bad_lines, NULL },
 	{ "a wait in a dead context", dead_context, NULL },
