@@ -95,6 +95,9 @@ static void arguments(void)
 	o.struct_size = 8;
 	FAILS(EINVAL, barcopy_port_create(g, 0, &o, &p));
 	FAILS(EINVAL, barcopy_port_create(NULL, 0, NULL, &p));
+	wrap_reset();
+	wrap_fail("aligned_alloc", 1, ENOMEM);
+	FAILS_WITH(ENOMEM, "no memory for a port", barcopy_port_create(g, 0, NULL, &p));
 	FAILS_WITH(EINVAL, "device 99", barcopy_port_create(g, 99, NULL, &p));
 	used = resources_heap();
 	for (int i = 0; i < 1000; i++)
