@@ -205,7 +205,7 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 {
 	static const size_t sizes[] = { 1, 47, 48 };
 	static const uint8_t message[48];
-	static uint64_t state[(BARCOPY_QUEUE_STATE + 4 * 64) / 8];
+	static uint64_t state[(BARCOPY_QUEUE_STATE + 5 * 64) / 8];
 	struct gdri_queue q = { .ring = { .control = (char *)w->map + 8192,
 					  .incoming = (char *)state + BARCOPY_QUEUE_STATE,
 					  .plan = plan,
@@ -220,14 +220,14 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 			   "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0), 0, 1,
 		   AFTER_WRITE "w" PUSH, "w");
-	for (size_t i = 0; i < 4 * 8; i++)
+	for (size_t i = 0; i < 5 * 8; i++)
 		line[i] = UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56;
-	for (int i = 0; i < 4; i++) /* the fourth line is a quarter of the ring: a credit */
+	for (int i = 0; i < 5; i++) /* the fourth line is a quarter of the ring: a credit */
 		FENCES_ARE(plan, gdri_queue_receive(&q, got, sizeof(got), NULL, 0), 0, 48,
-			   i < 3	 ? HOST_READ
+			   i != 3	 ? HOST_READ
 			   : plan->posts ? HOST_READ "w"
 					 : HOST_READ "w" PUSH,
-			   i < 3 ? HOST_READ : HOST_READ "w");
+			   i != 3 ? HOST_READ : HOST_READ "w");
 	FENCES_ARE(plan, gdri_queue_stop(&q.ring, 0), 0, 0, "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_queue_stop(&q.ring, BARCOPY_QUEUE_ABORT), 0, 0,
 		   plan->posts ? "w" : "w" PUSH, "w");

@@ -79,12 +79,16 @@ static void attributes(void)
 		{ "cuDeviceGetAttribute:4=999", "cuDeviceGetAttribute", EIO }, /* for GPUDirect */
 		{ "cuDeviceGetAttribute:2=1", "CUDA exports no memory of GPU 0", ENOTSUP },
 	};
-	barcopy_mem_t mem;
+	barcopy_mem_t mem, plain;
 	int fd;
 
 	OK(barcopy_mem_alloc(g, 0, 1, BARCOPY_MEM_SHAREABLE, &mem));
 	OK(barcopy_mem_export(g, &mem, &fd));
 	close(fd);
+	OK(barcopy_mem_alloc(g, 0, 1, 0, &plain));
+	FAILS_WITH(ENOTSUP, "allocate it with BARCOPY_MEM_SHAREABLE",
+		   barcopy_mem_export(g, &plain, &fd));
+	OK(barcopy_mem_free(g, &plain));
 	for (size_t i = 0; i < COUNT(rules); i++) {
 		cuda_hooks.set_fail(rules[i].fail);
 		FAILS_WITH(rules[i].err, rules[i].text,
@@ -329,7 +333,12 @@ static void heap(void)
 {
 	barcopy_mem_t mem;
 	size_t used = 0;
+	gdr_mh_t range;
+	CUdeviceptr d;
+	void *cpu;
 
+	standin_start();
+	d = standin_alloc(CHUNK);
 	for (int i = 0; i < 110; i++) {
 		if (i == 10)
 			used = resources_heap();
@@ -338,6 +347,9 @@ static void heap(void)
 		wrap_reset();
 		wrap_fail("mmap", 1, EACCES);
 		ck_assert(barcopy_mem_alloc(g, 0, 4096, BARCOPY_MEM_SHAREABLE, &mem));
+		wrap_reset();
+		wrap_fail("mmap", 0, EACCES);
+		ck_assert(barcopy_map_range(g, d, 8, 0, &cpu, &range));
 		wrap_reset();
 	}
 	ck_assert_uint_lt(resources_heap(), used + 1000);
