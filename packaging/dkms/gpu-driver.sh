@@ -26,9 +26,10 @@ say() {
 # modprobe.d has "install nvidia modprobe -i nvidia-current ...".
 renamed=$(modprobe -c 2>/dev/null | sed -n 's|^install nvidia [^ ]*modprobe -i \([^ ]*\).*|\1|p' | head -n 1)
 
-# module_info KERNEL FIELD: of the GPU driver's module; nothing if it does not exist
+# module_info KERNEL FIELD: of the GPU driver's module; nothing if it does not exist. Debian has no such line while the
+# alternative "glx" is Mesa's: then the module's alias tells it, the major number of /dev/nvidia0.
 module_info() {
-	for name in $renamed nvidia; do
+	for name in $renamed nvidia char-major-195-0; do
 		modinfo -k "$1" -F "$2" "$name" 2>/dev/null && break
 	done | head -n 1
 }

@@ -283,7 +283,8 @@ package_scripts() {
 }
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
 # pinned by callback). It answers like the kernel and records the calls. "other": another GPU driver
-# runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it.
+# runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it; "unnamed":
+# and no file of modprobe.d tells that.
 # "two": another kernel is installed, which has a GPU driver and no gdrdrv.
 machine() { # STATE
 	local d=$1 state=$2 name
@@ -301,14 +302,14 @@ machine() { # STATE
 		echo "\${0##*/} \$*" | sed 's# /[^ ]*/# #' >>$d/calls
 		case "\${0##*/} \$*" in
 		modprobe*-r* | rmmod*)
-			case $state in free | other | renamed | two) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
+			case $state in free | other | renamed | unnamed | two) rm -rf '$d/sys/module/gdrdrv' ;; *) exit 1 ;; esac
 			case \$* in -*r*) rm -rf '$d/sys/module/nvidia' ;; esac # nothing else uses it
 			;;
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
 	printf '#!/bin/sh\ncase "$*" in "-k old "*" gdrdrv") exit 1 ;; *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' \
-		"$([ "$state" = renamed ] && echo nvidia-current || echo nvidia)" \
+		"$(case $state in renamed) echo nvidia-current ;; unnamed) echo char-major-195-0 ;; *) echo nvidia ;; esac)" \
 		"$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
@@ -332,6 +333,7 @@ scripts_and_kernel() {
 		deb-postinst|configure|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|absent|modprobe -q -b gdrdrv|
 		deb-postinst|configure|renamed|rmmod gdrdrv;modprobe -q gdrdrv|
+		deb-postinst|configure|unnamed|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|two|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure 2|two|dkms install gdrdrv/ -k old --force;rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|configure|other|rmmod gdrdrv|
