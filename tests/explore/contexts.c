@@ -206,10 +206,10 @@ void again_check(void)
 
 static void nothing_is_inherited(void)
 {
-	int n = ex_open_files();
+	int n = ex_open_devices();
 
 	if (n)
-		ex_fail("a child has %d files of its parent's library", n);
+		ex_fail("a child has %d devices of its parent's library open", n);
 }
 
 static void in_child(void)

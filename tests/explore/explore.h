@@ -54,8 +54,11 @@ void ex_progress(void); /* a call of the scenario has ended: this is no livelock
 void ex_point(void); /* another thread may run */
 void ex_yield(void); /* another thread is to run, if one can */
 
-/* The files that the library has open by open(): none in a forked child. */
-int ex_open_files(void);
+/*
+ * The files in /dev that the library has open: none in a forked child. A file of /proc that it reads
+ * may be: fork() waits for no reader.
+ */
+int ex_open_devices(void);
 
 /* Called before each munmap() of the library. */
 extern void (*ex_before_munmap)(void);

@@ -13,6 +13,7 @@
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -401,9 +402,9 @@ int munmap(void *at, size_t size)
 	return NEXT(munmap)(at, size);
 }
 
-static bool of_library[1024]; /* by number: the files that the library has open */
+static bool of_library[1024]; /* by number: the devices that the library has open */
 
-int ex_open_files(void)
+int ex_open_devices(void)
 {
 	int n = 0;
 
@@ -423,7 +424,7 @@ int open(const char *path, int flags, ...)
 	system_call(PC);
 	fd = NEXT(open)(path, flags, mode);
 	if (fd >= 0 && fd < 1024)
-		of_library[fd] = by_library(PC);
+		of_library[fd] = !strncmp(path, "/dev/", 5) && by_library(PC);
 	return fd;
 }
 
