@@ -163,7 +163,7 @@ void table_check(void)
 	end_caches();
 }
 
-/* ---- again: calls on a handle that ends in the middle of them, and whose place has the next one ------ */
+/* ---- again: calls on a handle that ends meanwhile, and whose place the next one has -------------- */
 
 static gdr_mh_t one;
 static int calls_made;
@@ -185,7 +185,7 @@ void again(int thread)
 	in_context();
 	for (uint32_t n = 300; n && thread; n--)
 		if (ex_random(2))
-			gone(gdr_get_info(g, one, &info), "an information");
+			gone(gdr_get_info(g, one, &info), "a gdr_get_info()");
 		else
 			gone(gdr_map(g, one, &p, PAGE), "a map");
 	for (; !thread && !calls_made; ex_progress()) {
@@ -556,7 +556,7 @@ void memory(int thread)
 			if (seen != tag)
 				ex_fail("the GPU sees other memory");
 		}
-		gone(gdr_get_info(ctx, m.handle, &info), "an information");
+		gone(gdr_get_info(ctx, m.handle, &info), "a gdr_get_info()");
 		if (ctx == g || ex_random(3))
 			gone(barcopy_mem_free(ctx, &m), "a free");
 	}

@@ -55,8 +55,8 @@ void ex_point(void); /* another thread may run */
 void ex_yield(void); /* another thread is to run, if one can */
 
 /*
- * The files in /dev that the library has open: none in a forked child. A file of /proc that it reads
- * may be: fork() waits for no reader.
+ * The number of files in /dev that the library has open: none in a forked child. One of /proc that
+ * another thread reads at the fork may be open there: fork() does not wait for it.
  */
 int ex_open_devices(void);
 

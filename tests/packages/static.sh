@@ -79,7 +79,7 @@ t "Debian: what the documents link to is not compressed" silent uncompressed
 
 # dpkg may handle the trigger of /usr/src before the package of the GPU driver builds its module. The trigger of the
 # initramfs comes later.
-t "Debian: gdrdrv is built when the GPU driver's module came after its source" \
+t "Debian: barcopy-dkms has the trigger of the initramfs, too" \
 	grep -qx 'interest-noawait update-initramfs' packaging/debian/barcopy-dkms.triggers
 
 # The tarball of the last commit: the same bits twice, also in a directory whose set-group-ID bit new ones get; its
