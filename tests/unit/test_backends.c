@@ -271,7 +271,7 @@ SCENE(behind_a_short_trial, OPENS(ANY), PINS(DEVICE, DMABUF, .fault = "cuMemCrea
 
 /* Memory that no backend may serve. ENOMEM of one backend ends the pin. */
 SCENE(wrong_memory,
-	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "pageable host memory" }),
+	OPENS(ANY), PIN_FAILS(HEAP, EINVAL, .says = { "know this address: pageable host memory" }),
 	PIN_FAILS(MANAGED, EINVAL, .says = { "managed", "allocate with cudaMalloc, cuMemCreate or" }),
 	PIN_FAILS(DEVICE, ENOMEM, "GDRSIM_DMABUF_MMAP=1", "cuMemGetHandleForAddressRange:1=2",
 	  .says = { "rm: " }, .never = { "dmabuf: ", "host: " }))

@@ -23,6 +23,8 @@ static void device_memory_only(void)
 
 	FAILS_WITH(-ENOTSUP, "device memory only",
 		   gdri_cuda_engine_new((uintptr_t)host, 65536, &e, NULL));
+	FAILS_WITH(-ENOTSUP, "device memory only: pageable host memory",
+		   gdri_cuda_engine_new((uintptr_t)&e, 1, &e, NULL));
 }
 
 static void engine_by_size(void)

@@ -3,6 +3,7 @@
  * The dma-buf backend: which drivers have it, its trial, what it refuses, and the errno of a pin that
  * fails. What it maps is a machine of tests/model.
  */
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "common/resources.h"
@@ -84,6 +85,26 @@ static void pin_error_paths(void)
 	pin_fails("syscall", 1, EFAULT, ENOTSUP, "whole range");
 	pin_fails("syscall", 2, EFAULT, ENOTSUP, "whole range");
 	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
+}
+
+/* The table of descriptors cannot grow: a pin whose descriptor finds no room fails. */
+static void table_is_full(void)
+{
+	unsigned int failed = 0;
+
+	for (int i = 0; i < 17; i++) {
+		gdr_mh_t h;
+
+		wrap_reset();
+		wrap_fail("realloc", 1, ENOMEM);
+		if (gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h)) {
+			pin_fails("realloc", 1, ENOMEM, ENOMEM, "no memory to keep a descriptor");
+			failed++;
+		}
+		wrap_reset();
+		ck_assert_int_ge(gdri_fork_open("/dev/null", O_RDONLY), 0);
+	}
+	ck_assert_uint_ge(failed, 1);
 }
 
 /* Without CUDA's word on the link the type of a mapping is unknown. */
@@ -407,6 +428,7 @@ static const struct unit_test tests[] = {
 	{ "the driver's version decides", version_gate, CUDA_13_3, .bare = true },
 	{ "types of mapping", map_types, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
+	{ "the table of descriptors is full", table_is_full, CUDA_13_3 },
 	{ "an unknown link", unknown_link, CUDA_13_3 },
 	{ "an unmap that fails", unmap_fails, CUDA_13_3 },
 	{ "beside freed memory", beside_freed, CUDA_13_3 },

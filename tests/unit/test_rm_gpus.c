@@ -413,6 +413,8 @@ static const struct unit_test tests[] = {
 	SECOND_VERSION("580.65.06"),
 	{ "gdr_open(), an integrated GPU", no_promise, "GDRSIM_INTEGRATED=1",
 	  "rm: none of 1 GPUs exports its memory as a dma-buf: the GPU is integrated", .bare = true },
+	{ "gdr_open(), no GPU", no_promise, "GDRSIM_DEVICES=0",
+	  "rm: none of 0 GPUs exports its memory as a dma-buf", .bare = true },
 	{ "gdr_open(), libcuda cannot be watched", no_promise, "LD_LIBRARY_PATH=$SIM/direct",
 	  "rm: libcuda imports no ioctl() that could be watched", .bare = true },
 	{ "FORCE_PCIE, asked at once", force_pcie_at_once, "", .bare = true },

@@ -125,10 +125,23 @@ static void no_descriptor(void)
 	unit_remove_dir(dir);
 }
 
+/* A program without standard input, whose last call failed: the policy's descriptor is 0. */
+static void descriptor_zero(void)
+{
+	begin();
+	set_policy("rm=on\n", 0);
+	setenv("GDRCOPY_BACKEND", "rm", 1);
+	close(0);
+	errno = EMFILE;
+	ck_assert_ptr_nonnull(gdr_open());
+	unit_remove_dir(dir);
+}
+
 static const struct unit_test tests[] = {
 	{ "file", file, "", .rows = COUNT(files) },
 	/* Where libcuda cannot be watched either, which says less. */
 	{ "no descriptor is left", no_descriptor, "LD_LIBRARY_PATH=$SIM/direct" },
+	{ "descriptor 0", descriptor_zero },
 };
 
 UNIT_MAIN("rm: policy", tests, rm_start(argv))
