@@ -153,6 +153,7 @@ static void this_cpu(void)
 		ck_assert_uint_eq(gdri_cpu_detect(), gdri_x86_features(&id));
 	id.leaf1_ecx = 0;
 	ck_assert_uint_eq(gdri_cpu_detect(), SCALAR_FEATURES & ~GDRI_CPU_SSE41);
+	made_up = NULL;
 }
 
 #elif defined(__aarch64__)
