@@ -531,7 +531,7 @@ void revoked_check(void)
 
 void client_begin(void)
 {
-	ex_patience = 64; /* with 1 the other thread always runs in the middle of the pin */
+	ex_patience = 8; /* with 1 the other thread always runs in the middle of the pin */
 	remember();
 }
 
