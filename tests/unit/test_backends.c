@@ -210,7 +210,8 @@ SCENE(no_promise_without_dmabuf,
 /* Where the GPU is integrated no advice names memory that cannot be mapped there. */
 SCENE(managed_advice,
 	OPENS(ANY), PIN_FAILS(MANAGED, EINVAL, "GDRSIM_INTEGRATED=1",
-	  .says = { "pinned: allocate with cudaHostAlloc" }, .never = { "cudaMalloc" }))
+	  .says = { "pinned: allocate with cudaHostAlloc" }, .never = { "cudaMalloc" }),
+	PIN_FAILS(HOST, EINVAL, .pin_flags = GDR_PIN_FLAG_FORCE_PCIE, .never = { "its device memory" }))
 
 /* Naming a backend is asking for it: no BARCOPY_OPEN_ANY is needed. */
 SCENE(named_backends_alone,
@@ -264,7 +265,8 @@ SCENE(use_dmabuf_mmap,
 SCENE(every_reason_is_named,
 	OPENS(ANY, .set = "GDRSIM_DMABUF_MMAP=0 GDRSIM_RM_PROTECTED=1"),
 	PIN_FAILS(DEVICE, ENOTSUP, .says = { "dmabuf: this driver refuses mmap of its dma-buf",
-	  "rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED", "host: not memory of cudaHostAlloc" }))
+	  "rm: the trial on GPU 0 failed: RM_MAP_MEMORY: NV_ERR_NOT_SUPPORTED", "host: not memory of cudaHostAlloc" },
+	  .never = { "integrated" }))
 
 /* rm's trial of exportable memory is short of it, which other memory does not need. */
 SCENE(behind_a_short_trial, OPENS(ANY), PINS(DEVICE, DMABUF, .fault = "cuMemCreate:*=2"))
@@ -399,6 +401,21 @@ static void ranges(void)
 	OK(gdr_close(g));
 }
 
+/* The version is the highest of the backends', not that of the last. */
+static void highest_version(void)
+{
+	int major, minor;
+	gdr_t g;
+
+	standin_load();
+	g = gdr_open();
+	ck_assert_ptr_nonnull(g);
+	OK(gdr_driver_get_version(g, &major, &minor));
+	ck_assert_int_eq(major, 2);
+	ck_assert_int_eq(minor, 7);
+	OK(gdr_close(g));
+}
+
 /* ---- the machines of docs/platforms.md, one a row of its table -------------- */
 
 enum { PLATFORMS = 7, CELLS = 6 };
@@ -496,6 +513,8 @@ static const struct unit_test tests[] = {
 	{ "each pin by a backend that can", fall_through, CUDA_13_3 },
 	{ "each pin by a backend that can, gdrdrv", beside_the_node,
 	  CUDA_13_3 " LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "the highest version", highest_version,
+	  "GDRSIM_NODE_LEVEL=2.7 LD_PRELOAD=$SIM/libgdrdrv_node.so" },
 	{ "GDRCOPY_USE_DMABUF_MMAP", use_dmabuf_mmap, "GDRCOPY_USE_DMABUF_MMAP=1" },
 	{ "behind a trial that is short of memory", behind_a_short_trial,
 	  "GDRSIM_DRIVER_VERSION=13030 GDRSIM_RM_EXPORT_SIZE=2616" },

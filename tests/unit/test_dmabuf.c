@@ -107,6 +107,24 @@ static void table_is_full(void)
 	ck_assert_uint_ge(failed, 1);
 }
 
+/* A program without standard input: a pin keeps descriptor 0. */
+static void descriptor_zero(void)
+{
+	int input = open("/dev/null", O_RDONLY);
+	gdr_mh_t h;
+
+	ck_assert_int_eq(input, 0);
+	start_alone();
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h)); /* with the trial */
+	OK(gdr_unpin_buffer(g, h));
+	close(input);
+	OK(gdr_pin_buffer_v2(g, v.ptr, v.chunk, 0, &h));
+	ck_assert_int_ge(fcntl(0, F_GETFD), 0);
+	OK(gdr_unpin_buffer(g, h));
+	ck_assert_int_eq(fcntl(0, F_GETFD), -1);
+	end();
+}
+
 /* Without CUDA's word on the link the type of a mapping is unknown. */
 static void unknown_link(void)
 {
@@ -429,6 +447,7 @@ static const struct unit_test tests[] = {
 	{ "types of mapping", map_types, CUDA_13_3 },
 	{ "every error of a pin", pin_error_paths, CUDA_13_3 },
 	{ "the table of descriptors is full", table_is_full, CUDA_13_3 },
+	{ "descriptor 0", descriptor_zero, CUDA_13_3, .bare = true },
 	{ "an unknown link", unknown_link, CUDA_13_3 },
 	{ "an unmap that fails", unmap_fails, CUDA_13_3 },
 	{ "beside freed memory", beside_freed, CUDA_13_3 },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* /etc/barcopy/policy: it decides on rm, whatever the environment says, and is read once. */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -128,10 +129,13 @@ static void no_descriptor(void)
 /* A program without standard input, whose last call failed: the policy's descriptor is 0. */
 static void descriptor_zero(void)
 {
+	int input = open("/dev/null", O_RDONLY);
+
+	ck_assert_int_eq(input, 0);
 	begin();
 	set_policy("rm=on\n", 0);
 	setenv("GDRCOPY_BACKEND", "rm", 1);
-	close(0);
+	close(input);
 	errno = EMFILE;
 	ck_assert_ptr_nonnull(gdr_open());
 	unit_remove_dir(dir);
@@ -141,7 +145,7 @@ static const struct unit_test tests[] = {
 	{ "file", file, "", .rows = COUNT(files) },
 	/* Where libcuda cannot be watched either, which says less. */
 	{ "no descriptor is left", no_descriptor, "LD_LIBRARY_PATH=$SIM/direct" },
-	{ "descriptor 0", descriptor_zero },
+	{ "descriptor 0", descriptor_zero, "" },
 };
 
 UNIT_MAIN("rm: policy", tests, rm_start(argv))
