@@ -289,6 +289,7 @@ CUresult cuStreamQuery(CUstream stream)
 
 /*
  * Writes a word of the context behind a memory fence (CUDA driver API, "Stream Memory Operations").
+ * Without the fence, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, is "not supported in the v2 API".
  */
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t value,
 				 unsigned int flags)
@@ -301,7 +302,7 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t val
 	if (r != CUDA_SUCCESS)
 		return r;
 	op.dst = sim_reach(addr, sizeof(value));
-	if (!op.dst || addr % sizeof(value) || flags > 1)
+	if (!op.dst || addr % sizeof(value) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	return sim_submit(&op);
 }
