@@ -346,6 +346,23 @@ static void node_is_split(void)
 	ck_assert_ptr_null(gdri_pages_next(&pages, &from, start + PAGE, &stop));
 }
 
+/* A split item is not found behind its node, where it would hide another one. */
+static void behind_a_split_node(void)
+{
+	uint64_t node = (uint64_t)GPU_PAGE_SIZE << GDRI_PAGES_NODE_BITS, from = 4 * node, stop;
+	static gdri_pages_slot root[GDRI_PAGES_ROOT_SLOTS];
+	struct gdri_pages pages = { root };
+	int item[3];
+
+	OK(gdri_pages_enter(&pages, 3 * node, 4 * node, &item[0]));
+	OK(gdri_pages_enter(&pages, 4 * node - PAGE, 4 * node, &item[1]));
+	gdri_pages_erase(&pages, 4 * node - PAGE, 4 * node, &item[1]);
+	OK(gdri_pages_enter(&pages, 4 * node, 4 * node + PAGE, &item[2]));
+	from -= PAGE;
+	ck_assert_ptr_eq(gdri_pages_next(&pages, &from, 4 * node + PAGE, &stop), &item[2]);
+	ck_assert_uint_eq(from, 4 * node);
+}
+
 /* What a region has noted and learnt of its allocations is freed with it. */
 static void parts_are_freed(void)
 {
@@ -573,6 +590,7 @@ static const struct unit_test tests[] = {
 	{ "most users", most_users, DMABUF },
 	{ "no memory for the second node", half_entered, "", .bare = true },
 	{ "a node is split", node_is_split, "", .bare = true },
+	{ "behind a split node", behind_a_split_node, "", .bare = true },
 	{ "parts are freed", parts_are_freed, DMABUF },
 	{ "many parts are swept", many_parts_are_swept, DMABUF },
 	{ "what is swept is counted", swept_are_counted, DMABUF },
