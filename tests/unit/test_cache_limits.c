@@ -205,6 +205,25 @@ static void host_memory(void)
 	ck_assert(touch(cache, host));
 }
 
+/*
+ * Small allocations share pages: a region of one is no reason to pin less than all of another. The
+ * last begins in the page of the first two and ends in the next one.
+ */
+static void host_memory_in_one_page(void)
+{
+	enum { SIZE = 24 << 10 };
+	barcopy_cache_t cache = BY_NOTICE(.max_regions = 0);
+	uint64_t at[3];
+
+	for (unsigned int i = 0; i < COUNT(at); i++)
+		at[i] = (uintptr_t)standin_host_alloc(SIZE, 0);
+	ck_assert_uint_eq(at[0] / PAGE, at[2] / PAGE);
+	ck_assert_uint_eq((at[2] + SIZE - 8) / PAGE, at[2] / PAGE + 1);
+	get_and_put(cache, at[0]);
+	get_and_put(cache, at[2] + SIZE - 8);
+	ck_assert(touch(cache, at[2]));
+}
+
 /* While one GPU is beyond its limit, a miss on another tries 32 regions for one to evict. */
 static void tries_when_over(void)
 {
@@ -222,6 +241,31 @@ static void tries_when_over(void)
 		OK(barcopy_cache_get(cache, d[1] + (USED + i) * PAGE, PAGE, &idle));
 		ck_assert_uint_eq(cache_stats(cache).evictions, i);
 	}
+}
+
+/* Until a put leaves a region idle, or an eviction: not until an ended region is put. */
+static void tries_until_put(void)
+{
+	enum { USED = 34 };
+	barcopy_cache_t cache = new_cache(OPTIONS(.max_bytes = (USED - 1) * PAGE));
+	CUdeviceptr d[2] = { standin_chunks(0, 0, 1, 2 * CHUNK, 0),
+			     standin_chunks(0, 1, 1, 2 * CHUNK, 0) };
+	barcopy_region_t r[2][USED], again;
+
+	for (unsigned int i = 0; i < USED; i++)
+		OK(barcopy_cache_get(cache, d[0] + i * PAGE, PAGE, &r[0][i]));
+	get_and_put(cache, d[1]);
+	OK(barcopy_cache_invalidate(cache, d[0], PAGE));
+	OK(barcopy_cache_put(cache, &r[0][0]));
+	OK(barcopy_cache_get(cache, d[0] + PAGE, PAGE, &again));
+	OK(barcopy_cache_put(cache, &again)); /* which has another user */
+	for (unsigned int i = 1; i < USED; i++) {
+		ck_assert_uint_eq(cache_stats(cache).bytes_pinned, (USED - 1 + i) * PAGE);
+		OK(barcopy_cache_get(cache, d[1] + i * PAGE, PAGE, &r[1][i]));
+	}
+	ck_assert_uint_eq(cache_stats(cache).evictions, 0);
+	OK(barcopy_cache_put(cache, &r[1][1]));
+	ck_assert_uint_eq(cache_stats(cache).evictions, 1);
 }
 
 /* An eviction that has brought it back within the limit ends that: the next miss tries all regions. */
@@ -295,6 +339,31 @@ static void shared_ranges(void)
 	ck_assert_uint_eq(pinned(), 2);
 }
 
+/* Of two ranges that have all bytes of a third it shares that of its own pages in the table. */
+static void shared_by_own_pages(void)
+{
+	enum { LENGTH = 2 * CHUNK / PAGE };
+	static const struct {
+		unsigned int first, pages;
+	} rows[] = {
+		{ 0, LENGTH },
+		{ 1, LENGTH },
+		{ 1, LENGTH / 2 - 1 }, /* too few to share those */
+		{ 1, LENGTH / 2 }, /* the last page is the second's, the one before the first's */
+	};
+	CUdeviceptr d = standin_alloc((LENGTH + 1) * PAGE);
+	void *cpu[COUNT(rows)];
+	gdr_mh_t h;
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		OK(barcopy_map_range(g, d + rows[i].first * PAGE, rows[i].pages * PAGE, 0, &cpu[i],
+				     &h));
+		ck_assert_uint_eq(pinned(), i < 3 ? i + 1 : 3);
+	}
+	ck_assert_ptr_ne(cpu[3], (char *)cpu[0] + PAGE);
+	ck_assert_ptr_eq(cpu[3], cpu[1]);
+}
+
 /* An allocation evicts from the caches of its own context only. */
 static void another_contexts_caches(void)
 {
@@ -358,10 +427,13 @@ static const struct unit_test tests[] = {
 	{ "space for plain pins", space_for_plain_pins, "GDRSIM_BAR1_MIB=24" },
 	{ "several GPUs", several_gpus, "GDRSIM_BAR1_MIB=8 GDRSIM_DEVICES=2" },
 	{ "host memory", host_memory, "GDRSIM_BAR1_MIB=8" },
+	{ "host memory in one page", host_memory_in_one_page, "" },
 	{ "tries while over the limit", tries_when_over, "GDRSIM_DEVICES=2" },
+	{ "tries until a put", tries_until_put, "GDRSIM_DEVICES=2" },
 	{ "tries within the limit", tries_when_within, DMABUF },
 	{ "tries behind a put", tries_when_put, DMABUF },
 	{ "shared ranges", shared_ranges, DMABUF },
+	{ "shared by own pages", shared_by_own_pages, DMABUF },
 	{ "another context's caches", another_contexts_caches,
 	  "GDRSIM_NODE=absent GDRSIM_MEM_MIB=128" },
 	{ "no memory left", no_memory_left, "GDRSIM_MEM_MIB=128 GDRSIM_DEVICES=2" },
