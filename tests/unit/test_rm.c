@@ -324,6 +324,31 @@ static void no_descriptors(void)
 	OK(gdr_unpin_buffer(rm_g, h));
 }
 
+/* An allocation that is short of them evicts what is idle, and looks for no freed memory before. */
+static void evicts_for_descriptors(void)
+{
+	CUdeviceptr p[2] = { standin_alloc(MIB), standin_alloc(MIB) };
+	barcopy_cache_stats_t s = { .struct_size = sizeof(s) };
+	barcopy_cache_t cache;
+	barcopy_region_t r;
+	barcopy_mem_t mem;
+
+	OK(barcopy_cache_create(rm_g, NULL, &cache));
+	for (int i = 0; i < 2; i++) {
+		OK(barcopy_cache_get(cache, p[i], MIB, &r));
+		OK(barcopy_cache_put(cache, &r));
+	}
+	CU(cuda.cuMemFree_v2(p[1]));
+	rm_sim.faults("OPEN_DEVICE:1=EMFILE");
+	OK(barcopy_mem_alloc(rm_g, 0, MIB, 0, &mem));
+	rm_sim.faults(NULL);
+	OK(barcopy_cache_get_stats(cache, &s));
+	ck_assert_uint_eq(s.evictions, 1);
+	ck_assert_uint_eq(s.invalidations, 0);
+	OK(barcopy_mem_free(rm_g, &mem));
+	OK(barcopy_cache_destroy(cache));
+}
+
 /* BAR1 has room for the first objects of several, not for the last. */
 static void bar1_full_half_way(void)
 {
@@ -640,6 +665,7 @@ static const struct unit_test tests[] = {
 	{ "BAR1 is full half way", bar1_full_half_way, "GDRSIM_BAR1_MIB=16" },
 	{ "BAR1 is too small for the trial", bar1_too_small_for_the_trial, "GDRSIM_BAR1_MIB=1" },
 	{ "no descriptors", no_descriptors, "" },
+	{ "evicts for descriptors", evicts_for_descriptors, "" },
 	{ "no pages", no_pages, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
