@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include "barcopy_queue.h"
+#include "common/wrap.h"
+#include "copy/impl.h"
 #include "fixture.h"
 #include "queue/queue.h"
 
@@ -640,8 +642,30 @@ static void out_of_memory(void)
 		/* the GPU's memory is kept for the next attempt */
 		ck_assert_uint_eq(standin_device_bytes(0), i ? STANDIN_GRANULE : 0);
 	}
+	/* It has no arrays: an allocator may have no memory of 0 bytes. */
+	wrap_reset();
+	wrap_fail("calloc", 1, ENOMEM);
 	finish(new_queue(0));
+	ck_assert_str_eq(wrap_failed(), "calloc");
+	wrap_reset();
 }
+
+#ifndef GDRI_TSAN
+/* Where the CPU writes whole lines a send needs no fence. */
+static void whole_lines(void)
+{
+	for (int i = 0; i < 3; i++) {
+		barcopy_queue_t q = new_queue(0);
+		struct gdri_queue *queue = gdri_ring_find(&gdri_queues, q);
+		struct gdri_copy_plan *plan = (void *)(uintptr_t)queue->ring.plan;
+
+		ck_assert_int_eq(queue->direct, plan->posts_lines);
+		queue->direct &= i == 0; /* this CPU may have no such instruction */
+		OK(barcopy_queue_destroy(q));
+		plan->posts_lines = !plan->posts_lines;
+	}
+}
+#endif
 
 static const struct unit_test tests[] = {
 	{ "full and empty", full_and_empty, NULL },
@@ -663,6 +687,9 @@ static const struct unit_test tests[] = {
 	{ "another memory after a reset", another_memory_there, NULL },
 	{ "pages of a context that was reported dead", reported_dead, NULL },
 	{ "out of memory", out_of_memory, NULL },
+#ifndef GDRI_TSAN
+	{ "whole lines", whole_lines, NULL },
+#endif
 	{ "host pointers that the GPU cannot take", two_threads, "GDRSIM_HOST_POINTER=0" },
 	{ "an integrated GPU", two_threads, "GDRSIM_INTEGRATED=1" },
 };
