@@ -462,6 +462,29 @@ static void no_memory(void)
 	end();
 }
 
+/* CUDA is asked twice for each step of a hole, and not for what lies before an allocation. */
+static void hole_is_crossed_once(void)
+{
+	static const size_t size[] = { 32 << 10, 4096 };
+	struct gdri_region r;
+	unsigned long asked;
+	uint64_t addr[2];
+
+	side_by_side(size, addr, 2);
+	CU(cuda.cuMemFree_v2(addr[0]));
+	r = region_of(addr[1], addr[1] + size[1]);
+	asked = cuda_hooks.calls("cuPointerGetAttributes");
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	ck_assert_uint_eq(cuda_hooks.calls("cuPointerGetAttributes"), asked + 1);
+	gdri_region_free_parts(&r);
+	r = region_of(addr[0], addr[1] + size[1]);
+	OK(gdri_parts_note(&r, r.low, r.high, &(struct gdri_memory){ 0 }));
+	asked = cuda_hooks.calls("cuPointerGetAttributes");
+	ck_assert_int_eq(gdri_region_verify(&r, &r, r.low, r.high - r.low), GDRI_VALID);
+	ck_assert_uint_le(cuda_hooks.calls("cuPointerGetAttributes") - asked, 2 * size[0] / 256);
+	gdri_region_free_parts(&r);
+}
+
 /* An allocation between two parts that cannot be learnt is no hole. */
 static void not_learnt(void)
 {
@@ -569,6 +592,7 @@ static const struct unit_test tests[] = {
 	{ "host memory is not learnt", not_the_gpus, "" },
 	{ "holes", holes, "" },
 	{ "a hole at the begin", hole_first, "" },
+	{ "a hole is crossed once", hole_is_crossed_once, "" },
 	{ "noted later", late, "" },
 	{ "noted later in two pages", late_twice, "" },
 	{ "parts and the heap", heap, "" },
