@@ -531,6 +531,8 @@ static void warp_fence(int line)
 	maybe();
 }
 
+static uint64_t clock_reads, line_loads; /* of kernels, in all runs */
+
 #define BARCOPY_WARP_FN		 static inline __attribute__((unused))
 #define __ballot_sync(mask, yes) ballot(yes)
 #define __any_sync(mask, yes)	 (ballot(yes) != 0)
@@ -542,7 +544,7 @@ static void warp_fence(int line)
 #define barcopy_warp_lane()  ((unsigned int)m.me)
 #define barcopy_warp_fence() warp_fence(__LINE__)
 #define barcopy_warp_pause() yield()
-#define barcopy_warp_now()   explored_time()
+#define barcopy_warp_now()   (clock_reads++, explored_time())
 #define barcopy_warp_hint()  below(LINES)
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
@@ -561,6 +563,7 @@ static void barcopy_warp_load(unsigned long long addr, unsigned int acquire, uns
 {
 	unsigned int first = below(2);
 
+	line_loads++;
 	acquire &= m.fault != NO_ACQUIRE;
 	v[first] = device_load(addr + 8 * first, acquire);
 	v[!first] = device_load(addr + 8 * !first, acquire);
