@@ -531,7 +531,7 @@ static void warp_fence(int line)
 	maybe();
 }
 
-static uint64_t clock_reads, line_loads; /* of kernels, in all runs */
+static uint64_t clock_reads, line_loads, acquires; /* of kernels, in all runs */
 
 #define BARCOPY_WARP_FN		 static inline __attribute__((unused))
 #define __ballot_sync(mask, yes) ballot(yes)
@@ -564,6 +564,7 @@ static void barcopy_warp_load(unsigned long long addr, unsigned int acquire, uns
 	unsigned int first = below(2);
 
 	line_loads++;
+	acquires += acquire != 0;
 	acquire &= m.fault != NO_ACQUIRE;
 	v[first] = device_load(addr + 8 * first, acquire);
 	v[!first] = device_load(addr + 8 * !first, acquire);
