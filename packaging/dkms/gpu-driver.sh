@@ -4,8 +4,8 @@
 # Chooses the GPU driver to build gdrdrv for, and builds it.
 #   gpu-driver.sh show KERNEL        prints which nv-p2p.h it would use, or what to do
 #   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
-#   gpu-driver.sh refresh            lets DKMS build what is missing or older than the GPU driver's
-#                                    module, for each kernel that has a GPU driver
+#   gpu-driver.sh refresh            lets DKMS build what is missing, older than the GPU driver's
+#                                    module or of another flavour, for each kernel that has a GPU driver
 #   gpu-driver.sh load               if a GPU driver runs: loads gdrdrv, or replaces the loaded one
 #   gpu-driver.sh unload             unloads gdrdrv, or prints why it stays (exit code 1)
 #
@@ -107,6 +107,14 @@ build() {
 	make clean >/dev/null && make "$@"
 }
 
+# same_flavor KERNEL: gdrdrv there is built for the flavour of the GPU driver there. That changes without a newer
+# module where Debian has both flavours and the alternative "glx" or "nvidia" changes.
+same_flavor() {
+	case $(module_info "$1" license):$(modinfo -k "$1" -F license gdrdrv 2>/dev/null) in
+	NVIDIA:*GPL* | [!N]*:MIT) return 1 ;;
+	esac
+}
+
 refresh() {
 	rc=0
 	for dir in /lib/modules/*; do
@@ -115,7 +123,7 @@ refresh() {
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
-		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && continue
+		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && same_flavor "$kernel" && continue
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
 		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1

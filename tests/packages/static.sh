@@ -290,14 +290,15 @@ package_scripts() {
 # pinned by callback). It answers like the kernel and records the calls. "other": another GPU driver
 # runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it; "unnamed":
 # and no file of modprobe.d tells that.
-# "two": another kernel is installed, which has a GPU driver and no gdrdrv.
+# "two": another kernel is installed, which has a GPU driver and no gdrdrv; "open", "proprietary": which has a
+# proprietary GPU driver and a gdrdrv for that flavour.
 machine() { # STATE
-	local d=$1 state=$2 name
+	local d=$1 state=$2 name of_old='"-k old "*" gdrdrv") exit 1 ;;'
 	rm -rf "${d:?}"/{sys,proc,calls,bin,lib}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
-	[ "$state" != two ] || mkdir -p "$d/lib/modules/old/build"
+	case $state in two | open | proprietary) mkdir -p "$d/lib/modules/old/build" ;; esac
 	echo 580.1 >"$d/sys/module/nvidia/version"
 	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
 		>"$d/proc/driver/gdrdrv/params"
@@ -313,7 +314,11 @@ machine() { # STATE
 		*) mkdir -p $d/sys/module/gdrdrv ;;
 		esac
 	S
-	printf '#!/bin/sh\ncase "$*" in "-k old "*" gdrdrv") exit 1 ;; *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' \
+	case $state in
+	open) of_old='*"license nvidia") echo NVIDIA ;; *"license gdrdrv") echo "Dual MIT/GPL" ;;' ;;
+	proprietary) of_old='*"license nvidia") echo NVIDIA ;; *"license gdrdrv") echo MIT ;;' ;;
+	esac
+	printf '#!/bin/sh\ncase "$*" in %s *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' "$of_old" \
 		"$(case $state in renamed) echo nvidia-current ;; unnamed) echo char-major-195-0 ;; *) echo nvidia ;; esac)" \
 		"$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
@@ -347,6 +352,9 @@ scripts_and_kernel() {
 		deb-postinst|abort-remove|free|rmmod gdrdrv;modprobe -q gdrdrv|
 		deb-postinst|abort-upgrade 2|free||
 		deb-postinst|abort-upgrade 2|two|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|two|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|open|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|proprietary||
 		deb-prerm|remove|free|rmmod gdrdrv|
 		deb-prerm|remove|busy|rmmod gdrdrv|in use
 		deb-prerm|remove|kept||free callbacks.* until the next restart
