@@ -6,6 +6,8 @@
 #   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
 #   gpu-driver.sh refresh            lets DKMS build what is missing, older than the GPU driver's
 #                                    module or of another flavour, for each kernel that has a GPU driver
+#   gpu-driver.sh refresh changed    the same, silently without what no source fits, and without what has
+#                                    failed since the GPU driver's module came
 #   gpu-driver.sh load               if a GPU driver runs: loads gdrdrv, or replaces the loaded one
 #   gpu-driver.sh unload             unloads gdrdrv, or prints why it stays (exit code 1)
 #
@@ -115,8 +117,9 @@ same_flavor() {
 	esac
 }
 
-refresh() {
+refresh() { # [changed]
 	rc=0
+	failed=/var/lib/dkms/gdrdrv/$release/build/make.log # DKMS leaves it where a build has failed
 	for dir in /lib/modules/*; do
 		kernel=${dir##*/}
 		[ -d "$dir/build" ] || continue
@@ -124,6 +127,10 @@ refresh() {
 		[ -n "$gpu" ] || continue
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
 		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && same_flavor "$kernel" && continue
+		if [ "${1:-}" = changed ]; then
+			(show) >/dev/null 2>&1 || continue
+			[ -e "$failed" ] && [ -z "$(find "$gpu" -newer "$failed")" ] && continue
+		fi
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
 		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1
@@ -160,9 +167,9 @@ case ${1:-} in
 load | unload) "$1" ;;
 show) kernel=$2 && show ;;
 build) kernel=$2 && build "$3" ;;
-refresh) GDRDRV_FOR_INSTALLED=1 && export GDRDRV_FOR_INSTALLED && refresh ;;
+refresh) GDRDRV_FOR_INSTALLED=1 && export GDRDRV_FOR_INSTALLED && refresh "${2:-}" ;;
 *)
-	echo "usage: gpu-driver.sh show KERNEL | build KERNEL KDIR | refresh | load | unload" >&2
+	echo "usage: gpu-driver.sh show KERNEL | build KERNEL KDIR | refresh [changed] | load | unload" >&2
 	exit 2
 	;;
 esac

@@ -283,7 +283,7 @@ package_scripts() {
 		sed -n "/^%$n dkms/,/^%[a-z]/{/^%[a-z]/d; s/%{_prefix}/\/usr/; s/%{version}/$version/g; p}" \
 			packaging/rpm/barcopy.spec >"$d/rpm-$n"
 	done
-	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules)/#\1$d/\2/#g" \
+	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules|var/lib/dkms)/#\1$d/\2/#g" \
 		"$d"/deb-* "$d"/rpm-* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
@@ -291,14 +291,18 @@ package_scripts() {
 # runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it; "unnamed":
 # and no file of modprobe.d tells that.
 # "two": another kernel is installed, which has a GPU driver and no gdrdrv; "open", "proprietary": which has a
-# proprietary GPU driver and a gdrdrv for that flavour.
+# proprietary GPU driver and a gdrdrv for that flavour; "failed": for which DKMS could not build one; "sourceless":
+# for whose GPU driver there is no source.
 machine() { # STATE
 	local d=$1 state=$2 name of_old='"-k old "*" gdrdrv") exit 1 ;;'
-	rm -rf "${d:?}"/{sys,proc,calls,bin,lib}
+	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,var,usr/src/nvidia-580.1}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
-	case $state in two | open | proprietary) mkdir -p "$d/lib/modules/old/build" ;; esac
+	case $state in two | open | proprietary | failed | sourceless) mkdir -p "$d/lib/modules/old/build" ;; esac
+	mkdir -p "$d/usr/src/nvidia-580.1/nvidia" "$d/var/lib/dkms/gdrdrv/build"
+	[ "$state" = sourceless ] || touch "$d/usr/src/nvidia-580.1/nvidia/nv-p2p.h"
+	[ "$state" != failed ] || touch "$d/var/lib/dkms/gdrdrv/build/make.log"
 	echo 580.1 >"$d/sys/module/nvidia/version"
 	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
 		>"$d/proc/driver/gdrdrv/params"
@@ -334,7 +338,7 @@ scripts_and_kernel() {
 	while IFS='|' read -r script args state want said; do
 		machine "$d" "$state"
 		# shellcheck disable=SC2086
-		PATH=$d/bin:$PATH KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
+		PATH=$d/bin:$PATH GDRDRV_ROOT=$d KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
 			echo "$script $args, $state: exit code $?"
 		[ "$(paste -sd';' "$d/calls")" = "$want" ] || echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"
 		[ -d "$d/sys/module/nvidia" ] || echo "$script $args, $state: the GPU driver was unloaded"
@@ -355,6 +359,10 @@ scripts_and_kernel() {
 		deb-postinst|triggered update-initramfs|two|dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|open|dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|proprietary||
+		deb-postinst|triggered update-initramfs|failed||
+		deb-postinst|triggered /usr/src|failed|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|sourceless||
+		deb-postinst|triggered /usr/src|sourceless|dkms install gdrdrv/ -k old --force|
 		deb-prerm|remove|free|rmmod gdrdrv|
 		deb-prerm|remove|busy|rmmod gdrdrv|in use
 		deb-prerm|remove|kept||free callbacks.* until the next restart
