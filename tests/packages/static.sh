@@ -327,18 +327,22 @@ machine() { # STATE
 		"$([ "$state" = other ] && echo 570.1 || echo 580.1)" >"$d/bin/modinfo"
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
-	printf '#!/bin/sh\n[ "$1" != install ] || echo "dkms $*" >>%s\n' "$d/calls" >"$d/bin/dkms"
+	printf '#!/bin/sh\n[ "$1" != install ] || echo "${DPKG_MAINTSCRIPT_PACKAGE}dkms $*" >>%s\n' "$d/calls" >"$d/bin/dkms"
 	chmod +x "$d"/bin/*
 	for name in modprobe rmmod insmod; do ln -sf kmod "$d/bin/$name"; done
 	printf '#!/bin/sh\n' >"$d/bin/depmod" && chmod +x "$d/bin/depmod"
 }
 scripts_and_kernel() {
-	local d=$tmp/scripts script args state want said
+	local d=$tmp/scripts script args state want said triggered
 	package_scripts "$d" || return
 	while IFS='|' read -r script args state want said; do
 		machine "$d" "$state"
+		# DKMS may have the initramfs made: not as a part of the trigger, which would come again.
+		triggered=
+		[ "${args%% *}" != triggered ] || triggered="triggered: "
 		# shellcheck disable=SC2086
-		PATH=$d/bin:$PATH GDRDRV_ROOT=$d KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none sh "$d/$script" $args >"$d/said" 2>&1 ||
+		PATH=$d/bin:$PATH DPKG_MAINTSCRIPT_PACKAGE=$triggered GDRDRV_ROOT=$d KERNEL=none MODULES=$d/kernels NODE_LIB=/none GDRDRV=/none \
+			sh "$d/$script" $args >"$d/said" 2>&1 ||
 			echo "$script $args, $state: exit code $?"
 		[ "$(paste -sd';' "$d/calls")" = "$want" ] || echo "$script $args, $state: asked: $(paste -sd';' "$d/calls")"
 		[ -d "$d/sys/module/nvidia" ] || echo "$script $args, $state: the GPU driver was unloaded"
