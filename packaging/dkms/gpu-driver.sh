@@ -6,8 +6,8 @@
 #   gpu-driver.sh build KERNEL KDIR  builds (called by DKMS)
 #   gpu-driver.sh refresh            lets DKMS build what is missing, older than the GPU driver's
 #                                    module or of another flavour, for each kernel that has a GPU driver
-#   gpu-driver.sh refresh changed    the same, silently without what no source fits, and without what has
-#                                    failed since the GPU driver's module came
+#   gpu-driver.sh refresh changed    the same, silently without what no source fits, and without what
+#                                    has failed since the GPU driver's module came and the machine started
 #   gpu-driver.sh load               if a GPU driver runs: loads gdrdrv, or replaces the loaded one
 #   gpu-driver.sh unload             unloads gdrdrv, or prints why it stays (exit code 1)
 #
@@ -119,12 +119,12 @@ same_flavor() {
 
 refresh() { # [changed]
 	rc=0
-	failed=/var/lib/dkms/gdrdrv/$release/build/make.log # DKMS leaves it where a build has failed
 	for dir in /lib/modules/*; do
 		kernel=${dir##*/}
 		[ -d "$dir/build" ] || continue
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
+		failed=/run/barcopy-dkms/$release/$kernel # DKMS keeps one log of a failed build for all kernels
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
 		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && same_flavor "$kernel" && continue
 		if [ "${1:-}" = changed ]; then
@@ -133,7 +133,12 @@ refresh() { # [changed]
 		fi
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
-		dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null || rc=1
+		if dkms install "gdrdrv/$release" -k "$kernel" --force >/dev/null; then
+			rm -f "$failed"
+		else
+			rc=1
+			mkdir -p "${failed%/*}" && touch "$failed"
+		fi
 	done
 	return $rc
 }

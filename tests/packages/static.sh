@@ -283,7 +283,7 @@ package_scripts() {
 		sed -n "/^%$n dkms/,/^%[a-z]/{/^%[a-z]/d; s/%{_prefix}/\/usr/; s/%{version}/$version/g; p}" \
 			packaging/rpm/barcopy.spec >"$d/rpm-$n"
 	done
-	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules|var/lib/dkms)/#\1$d/\2/#g" \
+	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules|var/lib/dkms|run)/#\1$d/\2/#g" \
 		"$d"/deb-* "$d"/rpm-* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
@@ -291,18 +291,20 @@ package_scripts() {
 # runs than is installed. "renamed": the GPU driver's file has the name that Debian gives it; "unnamed":
 # and no file of modprobe.d tells that.
 # "two": another kernel is installed, which has a GPU driver and no gdrdrv; "open", "proprietary": which has a
-# proprietary GPU driver and a gdrdrv for that flavour; "failed": for which DKMS could not build one; "sourceless":
-# for whose GPU driver there is no source.
+# proprietary GPU driver and a gdrdrv for that flavour; "sourceless": for whose GPU driver there is no source;
+# "broken": which comes after a kernel that gdrdrv cannot be built for.
+# "again": the machine is as the row before has left it.
 machine() { # STATE
 	local d=$1 state=$2 name of_old='"-k old "*" gdrdrv") exit 1 ;;'
-	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,var,usr/src/nvidia-580.1}
+	[ "$state" != again ] || { : >"$d/calls" && return; }
+	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,var,run,usr/src/nvidia-580.1}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
-	case $state in two | open | proprietary | failed | sourceless) mkdir -p "$d/lib/modules/old/build" ;; esac
+	case $state in two | open | proprietary | sourceless | broken) mkdir -p "$d/lib/modules/old/build" ;; esac
 	mkdir -p "$d/usr/src/nvidia-580.1/nvidia" "$d/var/lib/dkms/gdrdrv/build"
 	[ "$state" = sourceless ] || touch "$d/usr/src/nvidia-580.1/nvidia/nv-p2p.h"
-	[ "$state" != failed ] || touch "$d/var/lib/dkms/gdrdrv/build/make.log"
+	[ "$state" != broken ] || mkdir -p "$d/lib/modules/broken/build"
 	echo 580.1 >"$d/sys/module/nvidia/version"
 	printf 'Version: 2.6\nKept until the reboot: %s\n' "$([ "$state" = kept ] && echo yes || echo no)" \
 		>"$d/proc/driver/gdrdrv/params"
@@ -321,6 +323,7 @@ machine() { # STATE
 	case $state in
 	open) of_old='*"license nvidia") echo NVIDIA ;; *"license gdrdrv") echo "Dual MIT/GPL" ;;' ;;
 	proprietary) of_old='*"license nvidia") echo NVIDIA ;; *"license gdrdrv") echo MIT ;;' ;;
+	broken) of_old='*" gdrdrv") exit 1 ;;' ;;
 	esac
 	printf '#!/bin/sh\ncase "$*" in %s *" %s" | *" gdrdrv") echo %s ;; *) exit 1 ;; esac\n' "$of_old" \
 		"$(case $state in renamed) echo nvidia-current ;; unnamed) echo char-major-195-0 ;; *) echo nvidia ;; esac)" \
@@ -328,6 +331,7 @@ machine() { # STATE
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
 	printf '#!/bin/sh\n[ "$1" != install ] || echo "${DPKG_MAINTSCRIPT_PACKAGE}dkms $*" >>%s\n' "$d/calls" >"$d/bin/dkms"
+	printf 'case "$*" in "install "*" broken "*) touch %s/var/lib/dkms/gdrdrv/build/make.log; exit 1 ;; esac\n' "$d" >>"$d/bin/dkms"
 	chmod +x "$d"/bin/*
 	for name in modprobe rmmod insmod; do ln -sf kmod "$d/bin/$name"; done
 	printf '#!/bin/sh\n' >"$d/bin/depmod" && chmod +x "$d/bin/depmod"
@@ -363,8 +367,9 @@ scripts_and_kernel() {
 		deb-postinst|triggered update-initramfs|two|dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|open|dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|proprietary||
-		deb-postinst|triggered update-initramfs|failed||
-		deb-postinst|triggered /usr/src|failed|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|broken|dkms install gdrdrv/ -k broken --force;dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|again|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered /usr/src|again|dkms install gdrdrv/ -k broken --force;dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|sourceless||
 		deb-postinst|triggered /usr/src|sourceless|dkms install gdrdrv/ -k old --force|
 		deb-prerm|remove|free|rmmod gdrdrv|
