@@ -7,7 +7,8 @@
 #   gpu-driver.sh refresh            lets DKMS build what is missing, older than the GPU driver's
 #                                    module or of another flavour, for each kernel that has a GPU driver
 #   gpu-driver.sh refresh changed    the same, silently without what no source fits, and without what
-#                                    has failed since the GPU driver's module came and the machine started
+#                                    has failed for that GPU driver since its module came and the machine
+#                                    started
 #   gpu-driver.sh load               if a GPU driver runs: loads gdrdrv, or replaces the loaded one
 #   gpu-driver.sh unload             unloads gdrdrv, or prints why it stays (exit code 1)
 #
@@ -124,12 +125,15 @@ refresh() { # [changed]
 		[ -d "$dir/build" ] || continue
 		gpu=$(module_info "$kernel" filename)
 		[ -n "$gpu" ] || continue
-		failed=/run/barcopy-dkms/$release/$kernel # DKMS keeps one log of a failed build for all kernels
+		# DKMS keeps one log of a failed build for all kernels. The time does not tell all: an alternative may choose an
+		# older module, a package may bring one.
+		failed=/run/barcopy-dkms/$release/$kernel
+		driver="$gpu $(module_info "$kernel" version) $(module_info "$kernel" license)"
 		ours=$(modinfo -k "$kernel" -F filename gdrdrv 2>/dev/null)
 		[ -n "$ours" ] && [ -z "$(find "$gpu" -newer "$ours")" ] && same_flavor "$kernel" && continue
 		if [ "${1:-}" = changed ]; then
 			(show) >/dev/null 2>&1 || continue
-			[ -e "$failed" ] && [ -z "$(find "$gpu" -newer "$failed")" ] && continue
+			[ "$(cat "$failed" 2>/dev/null)" = "$driver" ] && [ -z "$(find "$gpu" -newer "$failed")" ] && continue
 		fi
 		say "building for kernel $kernel and GPU driver $(module_info "$kernel" version)"
 		dkms remove "gdrdrv/$release" -k "$kernel" >/dev/null 2>&1
@@ -137,7 +141,7 @@ refresh() { # [changed]
 			rm -f "$failed"
 		else
 			rc=1
-			mkdir -p "${failed%/*}" && touch "$failed"
+			mkdir -p "${failed%/*}" && printf '%s\n' "$driver" >"$failed"
 		fi
 	done
 	return $rc

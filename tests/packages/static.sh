@@ -293,10 +293,16 @@ package_scripts() {
 # "two": another kernel is installed, which has a GPU driver and no gdrdrv; "open", "proprietary": which has a
 # proprietary GPU driver and a gdrdrv for that flavour; "sourceless": for whose GPU driver there is no source;
 # "broken": which comes after a kernel that gdrdrv cannot be built for.
-# "again": the machine is as the row before has left it.
+# "again": the machine is as the row before has left it. "chosen": and the GPU driver's other flavour was chosen, whose
+# module is not newer.
 machine() { # STATE
 	local d=$1 state=$2 name of_old='"-k old "*" gdrdrv") exit 1 ;;'
-	[ "$state" != again ] || { : >"$d/calls" && return; }
+	case $state in again | chosen)
+		: >"$d/calls"
+		[ "$state" = again ] || sed -i '1a case "$*" in *"license nvidia") echo NVIDIA && exit ;; esac' "$d/bin/modinfo"
+		return
+		;;
+	esac
 	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,var,run,usr/src/nvidia-580.1}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
@@ -369,6 +375,7 @@ scripts_and_kernel() {
 		deb-postinst|triggered update-initramfs|proprietary||
 		deb-postinst|triggered update-initramfs|broken|dkms install gdrdrv/ -k broken --force;dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|again|dkms install gdrdrv/ -k old --force|
+		deb-postinst|triggered update-initramfs|chosen|dkms install gdrdrv/ -k broken --force;dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered /usr/src|again|dkms install gdrdrv/ -k broken --force;dkms install gdrdrv/ -k old --force|
 		deb-postinst|triggered update-initramfs|sourceless||
 		deb-postinst|triggered /usr/src|sourceless|dkms install gdrdrv/ -k old --force|
