@@ -33,6 +33,7 @@ struct item {
 static struct {
 	bool with_stop, with_abort, lose, hint; /* lose: receive ends with an abort */
 	bool deaf; /* no call is answered any more: slots are short when the stop and the abort come */
+	bool patient; /* no call is answered while a thread looks for a slot and some are free */
 	bool dies; /* the context, with the last kernel: nobody calls end */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
@@ -42,6 +43,7 @@ static struct {
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked;
+	uint64_t asking, opened, answered; /* threads that look for a slot; calls */
 	uint64_t received_at; /* the time when posts were received last */
 	uint64_t most, began, now; /* this call of receive: its limit, when it began, the time */
 	bool rested; /* in this call of receive */
@@ -160,7 +162,7 @@ static void one_post(barcopy_poster_t *p, int who)
 		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
 		maybe();
 	}
-	if (call && !below(4)) { /* as a whole */
+	if (call && !run.patient && !below(4)) { /* as a whole */
 		first = data[0];
 		if (barcopy_port_call(p, data, 48, &reply, limit(), flags)) {
 			check_reply(reply, who, n, flags);
@@ -171,7 +173,10 @@ static void one_post(barcopy_poster_t *p, int who)
 			wrong("a call stays open");
 		return;
 	}
+	run.asking += call;
 	post = call ? barcopy_port_ask(p, data, 48, flags) : barcopy_port_post(p, data, 48, flags);
+	run.asking -= call;
+	run.opened += call && post;
 	note_post(who, post, late);
 	if (call && !post && p->call)
 		wrong("a call that was not posted is open");
@@ -334,6 +339,8 @@ static void answer(uint64_t i)
 	uint32_t calls[4], n = 0;
 	uint64_t answers[4];
 
+	if (run.patient && run.asking && run.opened - run.answered + PRODUCERS <= m.lines)
+		return;
 	for (uint64_t k = i; k < run.count && k < i + 3; k++) {
 		struct item *it = &run.items[k];
 
@@ -341,6 +348,7 @@ static void answer(uint64_t i)
 		    run.deaf)
 			continue;
 		it->answered = true;
+		run.answered++;
 		copy_in(it);
 		calls[n] = it->msg.call;
 		answers[n++] = answer_to(it->n, it->who);
@@ -590,6 +598,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.lose = run.with_abort && below(2);
 	run.hint = below(2);
 	run.dies = below(4) == 0;
+	run.patient = seed % 24 == 5; /* of those with LINES lines */
 	run_agents();
 	if (!m.wrong && !(m.done[RECEIVER] && m.done[HELPER]))
 		m.wrong = "the CPU has not ended";
