@@ -519,6 +519,26 @@ static void unmap_fails(void)
 	rm_g = NULL;
 }
 
+/* RM refuses to end the map of one of several objects: the others end, and the caller is told. */
+static void unmap_refused(void)
+{
+	CUdeviceptr p = standin_chunks(0, 0, 3, 2 * MIB, STANDIN_EXPORTABLE);
+	struct gdrsim_rm_counts before, after;
+	gdr_mh_t mh;
+	void *va;
+
+	OK(gdr_pin_buffer_v2(rm_g, p, 6 * MIB, 0, &mh));
+	rm_sim.counts(&before);
+	OK(gdr_map(rm_g, mh, &va, 6 * MIB));
+	rm_sim.faults("RM_UNMAP_MEMORY:2=0x1f");
+	FAILS_WITH(EIO, "RM_UNMAP_MEMORY: NV_ERR_INVALID_ARGUMENT", gdr_unmap(rm_g, mh, va, 6 * MIB));
+	rm_sim.faults(NULL);
+	rm_sim.counts(&after);
+	ck_assert_uint_eq(after.maps, before.maps + 1);
+	OK(gdr_unpin_buffer(rm_g, mh));
+	rm_assert_kept(1);
+}
+
 /* ---- memory of the process ------------------------------------------------ */
 
 static void heap(void)
@@ -671,6 +691,7 @@ static const struct unit_test tests[] = {
 	{ "a client made anew", client_made_anew, "" },
 	{ "the gap of a failed map", gap_of_a_failed_map, "" },
 	{ "a range that cannot be unmapped", unmap_fails, "" },
+	{ "RM refuses to unmap an object", unmap_refused, "" },
 	{ "pins and the heap", heap, "" },
 	{ "tables that are full", tables_are_full, "" },
 	{ "tables that are full, by descriptors", tables_are_full, "GDRSIM_DMABUF=0" },
