@@ -32,8 +32,10 @@ static void described(int line, uint64_t addr, size_t size, const struct gdri_me
 	struct gdri_memory m = describe(addr, size);
 
 	ck_assert_msg(m.kind == is->kind, "line %d: kind %d", line, m.kind);
-	if (m.kind == GDRI_MEMORY_UNKNOWN)
+	if (m.kind == GDRI_MEMORY_UNKNOWN) {
+		ck_assert_msg(m.device == -1, "line %d: device %d", line, m.device);
 		return;
+	}
 	ck_assert_msg(m.base == is->base && m.size == is->size, "line %d: 0x%lx, 0x%zx bytes", line,
 		      (unsigned long)m.base, m.size);
 	ck_assert_msg(m.known == (is->known ? is->known : addr), "line %d: known by 0x%lx", line,
@@ -51,6 +53,7 @@ static void device_memory(void)
 {
 	CUdeviceptr p, a, b, pad, big;
 	CUcontext ctx = standin_primary(0);
+	struct gdri_memory m;
 
 	p = standin_alloc(100000);
 	for (uint64_t at = p; at < p + 100000; at += 33333)
@@ -74,6 +77,10 @@ static void device_memory(void)
 	IS(pad, 4097, DEVICE, .known = p, .context = ctx, .base = p,
 	   .size = 512); /* its last byte */
 	IS(pad, 4096, UNKNOWN);
+	IS((uintptr_t)&big, 8, UNKNOWN); /* pageable */
+	CU(cuda.cuMemAllocManaged(&p, 4096, CU_MEM_ATTACH_GLOBAL));
+	m = describe(p, 4096);
+	ck_assert(m.managed && m.kind == GDRI_MEMORY_UNKNOWN && m.device == 0);
 	IS(pad - 61440, 65536 + 8192, UNKNOWN); /* it begins behind the first 64 KiB */
 	big = standin_alloc(2 << 20);
 	IS(big + 65535, 1 << 20, DEVICE, .context = ctx, .base = big, .size = 2 << 20);
@@ -494,6 +501,7 @@ static void probe_of_descriptors(void)
 static void freed_by_its_context(void)
 {
 	struct gdri_allocation a;
+	unsigned long waits;
 
 	OK(gdri_cuda_load());
 	OK(gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 0, NULL, 65536, false, -1));
@@ -504,7 +512,9 @@ static void freed_by_its_context(void)
 	OK(gdri_cuda_keep(&a));
 	ck_assert(!gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 1, 65536));
 	ck_assert(gdri_cuda_take_kept(&a, GDRI_ALLOCATION_PLAIN, 0, 65536));
+	waits = cuda_hooks.calls("cuStreamSynchronize"); /* for the free, in its stream */
 	OK(gdri_cuda_free(&a));
+	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);
 	FAILS_WITH(-ENOMEM, "cannot be rounded up to ",
 		   gdri_cuda_alloc(&a, GDRI_ALLOCATION_VMM, 0, NULL, SIZE_MAX, false, -1));
 	FAILS(-EINVAL, gdri_cuda_alloc(&a, GDRI_ALLOCATION_PLAIN, 99, standin_primary(0), 1, false, -1));
