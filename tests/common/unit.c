@@ -91,7 +91,7 @@ static void exec_fresh(int index)
 	snprintf(number, sizeof(number), "%d", index);
 	setenv("UNIT_FRESH", number, 1);
 	if (fcntl(STDIN_FILENO, F_GETFD) == -1)
-		open("/dev/null", O_RDONLY); /* see run_fresh: 0 is neither Check's nor a stand-in's */
+		open("/dev/null", O_RDONLY); /* Check and the stand-ins get others than 0 */
 	test_again(self, (char *[]){ self, NULL });
 	_exit(126);
 }

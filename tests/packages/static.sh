@@ -283,7 +283,7 @@ package_scripts() {
 		sed -n "/^%$n dkms/,/^%[a-z]/{/^%[a-z]/d; s/%{_prefix}/\/usr/; s/%{version}/$version/g; p}" \
 			packaging/rpm/barcopy.spec >"$d/rpm-$n"
 	done
-	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules|var/lib/dkms|run)/#\1$d/\2/#g" \
+	sed -i -E "s#(^|[ \t=(]\"?)/(sys|proc|usr/src|lib/modules|run)/#\1$d/\2/#g" \
 		"$d"/deb-* "$d"/rpm-* "$d/container" "$d/usr/src/gdrdrv-$version/gpu-driver.sh"
 }
 # A machine where gdrdrv is absent, or loaded and free, busy (an open descriptor) or kept (it has
@@ -303,12 +303,12 @@ machine() { # STATE
 		return
 		;;
 	esac
-	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,var,run,usr/src/nvidia-580.1}
+	rm -rf "${d:?}"/{sys,proc,calls,bin,lib,run,usr/src/nvidia-580.1}
 	mkdir -p "$d/bin" "$d/sys/module/gdrdrv" "$d/sys/module/nvidia" "$d/proc/driver/gdrdrv" "$d/kernels/none/build"
 	touch "$d/calls" "$d/kernels/none/build/Makefile"
 	[ "$state" != absent ] || rmdir "$d/sys/module/gdrdrv"
 	case $state in two | open | proprietary | sourceless | broken) mkdir -p "$d/lib/modules/old/build" ;; esac
-	mkdir -p "$d/usr/src/nvidia-580.1/nvidia" "$d/var/lib/dkms/gdrdrv/build"
+	mkdir -p "$d/usr/src/nvidia-580.1/nvidia"
 	[ "$state" = sourceless ] || touch "$d/usr/src/nvidia-580.1/nvidia/nv-p2p.h"
 	[ "$state" != broken ] || mkdir -p "$d/lib/modules/broken/build"
 	echo 580.1 >"$d/sys/module/nvidia/version"
@@ -337,7 +337,7 @@ machine() { # STATE
 	printf '#!/bin/sh\n[ "$1" = -C ] || exit 0\ntouch "${3#O=}/gdrdrv.ko"\n' >"$d/bin/make"
 	printf '#!/bin/sh\nkill -TERM $PPID\n' >"$d/bin/sleep" # the container is stopped
 	printf '#!/bin/sh\n[ "$1" != install ] || echo "${DPKG_MAINTSCRIPT_PACKAGE}dkms $*" >>%s\n' "$d/calls" >"$d/bin/dkms"
-	printf 'case "$*" in "install "*" broken "*) touch %s/var/lib/dkms/gdrdrv/build/make.log; exit 1 ;; esac\n' "$d" >>"$d/bin/dkms"
+	echo 'case "$*" in "install "*" broken "*) exit 1 ;; esac' >>"$d/bin/dkms"
 	chmod +x "$d"/bin/*
 	for name in modprobe rmmod insmod; do ln -sf kmod "$d/bin/$name"; done
 	printf '#!/bin/sh\n' >"$d/bin/depmod" && chmod +x "$d/bin/depmod"
