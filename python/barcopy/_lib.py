@@ -134,8 +134,6 @@ _PROTOTYPES = {
     "barcopy_mem_export": (c_int, c_void_p, _P(Mem), _P(c_int)),
     "barcopy_mem_import": (c_int, c_void_p, c_int, c_int, c_size_t, c_uint32, _P(Mem)),
     "barcopy_get_bar_info": (c_int, c_int, _P(BarInfo)),
-    "barcopy_get_event_fd": (c_int, c_void_p, _P(c_int)),
-    "barcopy_next_revoked": (c_int, c_void_p, _HP),
     "barcopy_cache_create": (c_int, c_void_p, _P(CacheOptions), _PV),
     "barcopy_cache_destroy": (c_int, c_void_p),
     "barcopy_cache_get": (c_int, c_void_p, c_uint64, c_size_t, _P(CacheRegion)),

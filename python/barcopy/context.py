@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import weakref
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from operator import index
@@ -202,26 +201,6 @@ class Context(Closable):
         with Use(self._life):
             check(library().gdr_driver_get_version(self._g, byref(major), byref(minor)))
         return major.value, minor.value
-
-    def event_fd(self) -> int:
-        """A descriptor to poll for POLLPRI: a mapping has been revoked. The caller's: os.close()."""
-        fd = c_int()
-        with Use(self._life):
-            check(library().barcopy_get_event_fd(self._g, byref(fd)))
-        return fd.value
-
-    def next_revoked(self) -> Mapping | Pin | None:
-        """The next Mapping or Pin that has been revoked, each once; None: there is none."""
-        handle = _lib.Handle()
-        while True:
-            with Use(self._life):
-                err = library().barcopy_next_revoked(self._g, byref(handle))
-            if err == errno.ENOENT:
-                return None
-            check(err)
-            for child in self._living():
-                if getattr(child, "_handle", 0) == handle.h and not child.closed:
-                    return child
 
     def stats(self) -> Stats:
         """Stats of this context."""

@@ -883,10 +883,6 @@ class Objects(Case):
         finally:
             os.close(fd)
 
-    def test_no_events(self):
-        self.raises_errno(errno.ENOTSUP, self.gdr.event_fd)
-        self.assertIsNone(self.gdr.next_revoked())
-
     def test_stats(self):
         stats = self.gdr.stats()
         self.assertFalse(stats.counting_copies)
