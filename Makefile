@@ -61,7 +61,7 @@ HARDENING := $(if $(findstring stack-protector,$(CFLAGS)),,-fstack-protector-str
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 override CFLAGS += $(HARDENING)
 else
-# Ubuntu's gcc fortifies by itself, and the tests do not count __poll_chk() as a call of poll().
+# Ubuntu's gcc fortifies by itself, and the tests do not count __read_chk() as a call of read().
 override CPPFLAGS += -U_FORTIFY_SOURCE
 endif
 HARDENING_LDFLAGS := -Wl,-z,relro -Wl,-z,now

@@ -91,34 +91,6 @@ typedef enum barcopy_handle_attr {
 int barcopy_get_handle_attribute(gdr_t g, gdr_mh_t handle, barcopy_handle_attr_t attr,
 				 uint64_t *value);
 
-/**
- * Gives a descriptor that becomes ready when the GPU driver revokes a pinned range because its
- * memory was freed. Poll it for POLLPRI, or add it to an epoll set; do not read or write it. It
- * stays ready until every revoked range has been unpinned, and every queue and port whose memory a
- * reset of the device revoked has been destroyed.
- *
- * Only barcopy's gdrdrv driver supports this; revocation happens where its mappings are not
- * persistent.
- * @param fd  close-on-exec; the caller closes it. After gdr_close() it remains open and is never
- *            ready. A forked child that neither execs nor closes it keeps the driver's file open:
- *            the pins of a parent that dies then last until the child ends.
- * @return 0; EINVAL (g, NULL); ENOTSUP (no backend of this context reports revocation); EMFILE
- *         (descriptors); EACCES.
- */
-int barcopy_get_event_fd(gdr_t g, int *fd);
-
-/**
- * Reports one revoked range: each once, in no particular order. The caller still has to unpin the
- * handle; a copy through it, or an access through its map pointer, raises SIGBUS. The call also
- * works without a descriptor, wherever gdr_get_callback_flag() does, and then makes a system call
- * for each range. It releases idle regions of a cache and does not report them. A region in use is
- * reported by the handle of its barcopy_region_t: no get finds it any more, and the last
- * barcopy_cache_put() releases it. The memory of queues and ports is not reported.
- * @param handle  the revoked range
- * @return 0; ENOENT (no further one); EINVAL (g, NULL); EACCES.
- */
-int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle);
-
 /** Flags of a segment, and of a vectored copy. */
 enum barcopy_copy_flags {
 	BARCOPY_COPY_ORDERED = 1, /**< segment: after every segment before it has been performed */
@@ -656,7 +628,7 @@ typedef struct barcopy_stats {
 	/** GPU ranges pinned and unpinned, mapped and unmapped. Ranges, memory and regions that
 	 *  share a pin count once. */
 	uint64_t pins, unpins, maps, unmaps;
-	/** Ranges found revoked by barcopy_next_revoked() or gdr_get_callback_flag(). */
+	/** Ranges that gdr_get_callback_flag() found revoked, each counted once. */
 	uint64_t revoked;
 	/** Copies that the copy engine made, and those that fell back to the mapping. */
 	uint64_t engine_copies, engine_fallbacks;

@@ -108,7 +108,7 @@ NATIVE_STEPS := $(patsubst %,native/%.program,$(NATIVE_PROGRAMS) $(LATE_PROGRAMS
 TSAN_STEPS = $(THREAD_PROGRAMS:%=tsan/%.program)
 LONG_STEPS := $(PROGRAMS:%=long/%.program)
 # Valgrind gets all cases of a program in one process: not of these, which need one for each.
-VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_events test_gdrdrv test_mem test_model,$(PROGRAMS)))
+VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_gdrdrv test_mem test_model,$(PROGRAMS)))
 CHECK_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS))
 SCRIPT_STEPS := $(CHECK_STEPS) $(patsubst %,%.script,$(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
 

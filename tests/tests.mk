@@ -7,7 +7,7 @@ TEST_CPPFLAGS := -I. -Itests -Itools -Iperf -Isim
 CHECK_LIBS ?= $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 
 # The calls of the library that tests/common/wrap.c can count and make fail.
-TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open __open_2 read fopen ioctl poll close malloc calloc \
+TEST_WRAPPED := mmap munmap mprotect madvise lseek fcntl open __open_2 read fopen ioctl close malloc calloc \
 	realloc aligned_alloc pthread_atfork dlopen dlerror dlsym syscall clock_gettime sched_yield nanosleep
 TEST_WRAP := $(TEST_WRAPPED:%=-Wl,--wrap=%)
 

@@ -51,7 +51,7 @@ void node_config_read(struct node_config *c)
 	c->level = level_of("GDRSIM_NODE_LEVEL", "2.6");
 	c->min_api = level_of("GDRSIM_NODE_MIN_API", "2.0");
 	c->persistent = atoi(sim_text("GDRSIM_NODE_PERSISTENT", "1"));
-	c->poll = atoi(sim_text("GDRSIM_NODE_POLL", "1"));
+	c->populate = atoi(sim_text("GDRSIM_NODE_POPULATE", "1"));
 	c->pcie = atoi(sim_text("GDRSIM_NODE_PCIE", "0"));
 	c->device = atoi(sim_text("GDRSIM_NODE_DEVICE", "0"));
 	c->type = (uint32_t)atoi(sim_text("GDRSIM_NODE_TYPE", "1"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The settings and hooks of the stand-in for /dev/gdrdrv. libgdrdrv_node.so, by LD_PRELOAD, serves
- * open, ioctl, mmap, poll, access and close of that path alone, over the device memory of the
+ * open, ioctl, mmap, access and close of that path alone, over the device memory of the
  * stand-in libcuda.so.1 (sim/gdrsim.h).
  *
  * Environment, read when the node is opened (the fault rules once, at the first use):
@@ -10,8 +10,7 @@
  *                               libnvidia_node.so (rm/gdrsim_rm.h)
  *   GDRSIM_NODE_LEVEL=m.n       the driver's level, which decides the calls it knows (2.6)
  *   GDRSIM_NODE_PERSISTENT=0|1  1: a pin outlives the free of its memory; 0: the free ends it (1)
- *   GDRSIM_NODE_POLL=0|1        1: poll() and POPULATE of barcopy's driver, POLLPRI while a revoked region
- *                               is pinned; 0: of a driver without them, POLLIN | POLLOUT (1)
+ *   GDRSIM_NODE_POPULATE=0|1    1: the call POPULATE of barcopy's driver; 0: ENOTTY, as others (1)
  *   GDRSIM_NODE_MIN_API=m.n     the oldest library level that it reports to serve (2.0)
  *   GDRSIM_NODE_PCIE=1          force-PCIe pins are supported (persistent mode only)
  *   GDRSIM_NODE_TYPE=n          the mapping type of the memory, a gdr_mapping_type_t (1)

@@ -7,7 +7,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,7 +45,6 @@ static void find_all(void)
 	FIND(calls.close, "close");
 	FIND(calls.mmap, "mmap");
 	FIND(calls.munmap, "munmap");
-	FIND(calls.poll, "poll");
 	FIND(calls.madvise, "madvise");
 	FIND(calls.fstat, "fstat");
 	FIND(open, "open");
@@ -335,30 +333,4 @@ EXPORT int dup3(int fd, int newfd, int flags)
 EXPORT int dup2(int fd, int newfd)
 {
 	return dup_onto(fd, newfd, 0, false);
-}
-
-/* The descriptor is a pipe, and POLLIN of the pipe is POLLPRI of the node. */
-EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
-{
-	short asked[16];
-	bool ours = false;
-	int rc;
-
-	libc_calls();
-	for (nfds_t i = 0; i < n && n <= 16; i++)
-		ours |= node_has_poll(fds[i].fd);
-	if (!ours)
-		return next.calls.poll(fds, n, timeout);
-	for (nfds_t i = 0; i < n; i++) {
-		asked[i] = fds[i].events;
-		if (node_has_poll(fds[i].fd))
-			fds[i].events = fds[i].events & POLLPRI ? POLLIN : 0;
-	}
-	rc = next.calls.poll(fds, n, timeout);
-	for (nfds_t i = 0; i < n; i++) {
-		fds[i].events = asked[i];
-		if (node_has_poll(fds[i].fd) && (fds[i].revents & POLLIN))
-			fds[i].revents = POLLPRI;
-	}
-	return rc;
 }

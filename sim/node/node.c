@@ -46,9 +46,7 @@ struct node {
 	pid_t owner;
 	int fd; /* the program's descriptor */
 	unsigned int users; /* its further descriptors; under lock */
-	int kept; /* the other end of the pipe that fd is, or -1 */
 	uint64_t next_handle;
-	unsigned int n_revoked;
 	struct region *regions;
 };
 
@@ -121,8 +119,8 @@ static struct node *node_at(int fd)
 }
 
 /*
- * A node that another process opened and passed on has no entry here. Without poll it is recognised
- * by its name, which suffices to refuse it.
+ * A node that another process opened and passed on has no entry here. It is recognised by its name,
+ * which suffices to refuse it.
  */
 static bool is_foreign(int fd)
 {
@@ -153,26 +151,6 @@ bool node_is(int fd)
 	return is;
 }
 
-bool node_has_poll(int fd)
-{
-	struct node *node = node_at(fd);
-
-	return node && node->kept >= 0;
-}
-
-static int node_descriptor(struct node *node)
-{
-	int ends[2];
-
-	node->kept = -1;
-	if (!node->config.poll)
-		return (int)syscall(SYS_memfd_create, "gdrdrv-node", 1u /* MFD_CLOEXEC */);
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
-		return -1;
-	node->kept = ends[1];
-	return ends[0];
-}
-
 static int fail(int err)
 {
 	errno = err;
@@ -195,13 +173,11 @@ int node_open(void)
 	node_config_read(&node->config);
 	node->owner = getpid();
 	node->next_handle = node->config.first_handle;
-	fd = node_descriptor(node);
+	fd = (int)syscall(SYS_memfd_create, "gdrdrv-node", 1u /* MFD_CLOEXEC */);
 	if (fd < 0 || fd >= MAX_FD) {
 		err = fd < 0 ? errno : EMFILE;
 		if (fd >= 0)
 			libc_calls()->close(fd);
-		if (node->kept >= 0)
-			libc_calls()->close(node->kept);
 		free(node);
 		return fail(err);
 	}
@@ -224,14 +200,10 @@ static void zap_locked(struct region *r)
 
 static void revoke_locked(struct region *r)
 {
-	struct node *node = r->node;
-
 	if (r->revoked)
 		return;
 	r->revoked = true;
 	zap_locked(r);
-	if (!node->n_revoked++ && node->kept >= 0 && write(node->kept, "", 1) != 1)
-		abort();
 }
 
 /* Called by libcuda, under its lock. */
@@ -307,12 +279,6 @@ static void region_end(struct region *r)
 {
 	cuda.unpin(r->pin); /* no revocation is under way afterwards */
 	pthread_mutex_lock(&lock);
-	if (r->revoked && !--r->node->n_revoked && r->node->kept >= 0) {
-		char byte;
-
-		if (read(r->node->fd, &byte, 1) != 1)
-			abort();
-	}
 	if (r->map) {
 		zap_locked(r);
 		atomic_fetch_sub(&n_maps, 1);
@@ -390,8 +356,8 @@ static int region_call_locked(struct node *node, unsigned long request, void *ar
 	}
 	case GDRDRV_IOC_REQ_MAPPING_TYPE:
 		return request_type(node, r, ((struct gdrdrv_req_mapping_type *)arg)->mapping_type);
-	case GDRDRV_IOC_POPULATE: /* only barcopy's driver, which has poll() too */
-		if (!node->config.poll)
+	case GDRDRV_IOC_POPULATE: /* only barcopy's driver */
+		if (!node->config.populate)
 			return ENOTTY;
 		return r->map && !r->revoked ? 0 : EINVAL;
 	default:
@@ -586,8 +552,6 @@ int node_close(int fd)
 			region_end(r);
 		}
 	}
-	if (node && node->kept >= 0)
-		libc_calls()->close(node->kept);
 	free(node);
 	return libc_calls()->close(fd);
 }

@@ -3,7 +3,6 @@
 #ifndef NODE_H
 #define NODE_H
 
-#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +18,7 @@
 /* config.c: the environment and the fault rules */
 struct node_config {
 	uint32_t level, min_api;
-	bool persistent, poll, pcie, device;
+	bool persistent, populate, pcie, device;
 	uint32_t type;
 	uint64_t first_handle;
 	int64_t skew, skew_size;
@@ -39,14 +38,12 @@ void node_unmapped(void *addr, size_t len);
 int node_close(int fd);
 /* newfd is a duplicate of fd, if fd is a node: 0, or -1: too many. */
 int node_dup(int fd, int newfd);
-bool node_has_poll(int fd);
 
 /* interpose.c: the C library's own functions */
 struct libc_calls {
 	int (*close)(int);
 	void *(*mmap)(void *, size_t, int, int, int, off_t);
 	int (*munmap)(void *, size_t);
-	int (*poll)(struct pollfd *, nfds_t, int);
 	int (*fstat)(int, struct stat *);
 	int (*madvise)(void *, size_t, int);
 };

@@ -111,11 +111,7 @@ struct gdrdrv_get_version {
 #define GDRDRV_IOC_POPULATE	    _IOWR(0xDA, 17, struct gdrdrv_populate)
 #define GDRDRV_IOC_GET_VERSION	    _IOWR(0xDA, 255, uint64_t)
 
-/*
- * A region is mapped by mmap() of the node at offset handle * host page size. poll() on a node of
- * barcopy's driver gives POLLPRI while a revoked region is pinned, and never POLLOUT. Other drivers
- * have no poll, so the kernel answers POLLIN | POLLOUT.
- */
+/* A region is mapped by mmap() of the node at offset handle * host page size. */
 
 _Static_assert(offsetof(struct gdrdrv_pin_buffer, va_space) == 24, "PIN_BUFFER va_space");
 _Static_assert(offsetof(struct gdrdrv_pin_buffer, handle) == 32, "PIN_BUFFER handle");

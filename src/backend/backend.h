@@ -112,8 +112,6 @@ struct gdri_backend {
 	int (*map)(struct gdri_pin *pin, gdr_mapping_type_t wish);
 	int (*unmap)(struct gdri_pin *pin); /* or NULL */
 	int (*callback_flag)(struct gdri_pin *pin, int *flag); /* NULL: never revoked */
-
-	int (*event_fd)(void *state, int *fd); /* POLLPRI while one is revoked; or NULL */
 };
 
 /* Is it a lack of memory, BAR, address space or descriptors, which an eviction may cure? */
@@ -184,7 +182,5 @@ int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag); /* *flag: has 
 
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor);
-/* The event descriptor of the first backend that has one; -ENOTSUP if none has. */
-int gdri_backends_event_fd(struct gdri_backends *set, int *fd);
 
 #endif

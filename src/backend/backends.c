@@ -158,20 +158,6 @@ int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *min
 	return 0;
 }
 
-int gdri_backends_event_fd(struct gdri_backends *set, int *fd)
-{
-	struct gdri_text why = { .len = 0 };
-
-	for (size_t i = 0; i < set->count; i++) {
-		const struct gdri_backend *b = set->of[i];
-
-		if (b->event_fd && !b->event_fd(set->state[b->id - 1], fd))
-			return 0;
-		add_reason(&why, b, b->event_fd ? gdri_error_text() : "no range is ever revoked");
-	}
-	return gdri_fail(ENOTSUP, "no backend of this context reports revoked ranges: %s", why.s);
-}
-
 /* ---- pins ------------------------------------------------------------------------------------ */
 
 /* Fails where the backend need not be tried: 0 or -errno. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The gdrdrv backend: the kernel driver pins and maps memory. */
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -144,29 +143,6 @@ static int attribute(void *state, gdr_attr_t attr)
 
 	return (attr == GDR_ATTR_USE_PERSISTENT_MAPPING && node->persistent) ||
 	       (attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE && node->force_pcie);
-}
-
-/*
- * The node itself, in persistent mode too: pages that the GPU driver does not keep can be revoked.
- * Without poll in the driver the kernel reports "writable", which barcopy's never is.
- */
-static int event_fd(void *state, int *fd)
-{
-	const struct node *node = state;
-	struct pollfd p = { .fd = node->fd, .events = POLLPRI | POLLIN | POLLOUT };
-	int n;
-
-	do
-		n = poll(&p, 1, 0);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return gdri_fail(ENOTSUP, "poll of " GDRDRV_NODE ": %s", strerror(errno));
-	if (p.revents & ~POLLPRI)
-		return gdri_fail(ENOTSUP,
-				 "gdrdrv %u.%u cannot be polled for revoked ranges; barcopy's can",
-				 VERSION(node->version));
-	*fd = node->fd;
-	return 0;
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -371,7 +347,6 @@ const struct gdri_backend gdri_backend_gdrdrv = {
 	.close = node_close,
 	.driver_version = driver_version,
 	.attribute = attribute,
-	.event_fd = event_fd,
 	.pin = pin_request,
 	.unpin = unpin,
 	.map = map,

@@ -161,9 +161,6 @@ int gdri_cache_unuse(struct gdri_cache *cache, struct gdri_entry *e);
 /* Takes no lock. -EINVAL: the cache of that name has ended. */
 int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr, uint64_t end);
 
-/* The same, but waits for the lock: idle regions are released when it returns. */
-void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end);
-
 void gdri_cache_trim(struct gdri_cache *cache, uint64_t max_idle_bytes);
 void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 

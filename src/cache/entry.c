@@ -2,8 +2,6 @@
 /* The life of an entry: its pages in the table, its end, invalidation. See cache.h. */
 #include "cache/cache.h"
 
-#include <sched.h>
-
 #include "base/inside.h"
 #include "core/handle.h"
 
@@ -232,15 +230,4 @@ int gdri_cache_invalidate(struct gdri_cache *cache, uint64_t name, uint64_t addr
 	else if (any)
 		work_off_all();
 	return live ? 0 : gdri_fail(EINVAL, "the cache has ended");
-}
-
-void gdri_cache_forget(struct gdri_cache *cache, uint64_t addr, uint64_t end)
-{
-	gdri_cache_lock(cache);
-	/* What another thread has doomed it may be yet to push. */
-	while (doom_range(cache, addr, end)) {
-		reap_locked(cache);
-		sched_yield();
-	}
-	gdri_cache_unlock_and_wait(cache);
 }

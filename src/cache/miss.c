@@ -289,7 +289,7 @@ static int enter_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	struct gdri_region *r = &e->region;
 	int rc;
 
-	/* Before barcopy_next_revoked() finds the handle. */
+	/* Before the handle has a name. */
 	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
 	rc = cache->keeps ? new_handle(cache, e) : 0;
 	if (rc)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The entry points for memory and ranges, and the notice of revoked ones. */
+/* The entry points for memory and ranges. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/vfs.h>
@@ -172,84 +172,4 @@ int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)
 		rc = gdri_struct_out(&now, sizeof(now), FIRST_BAR_INFO, info);
 	}
 	return gdri_out(rc);
-}
-
-int barcopy_get_event_fd(gdr_t g, int *fd)
-{
-	struct gdri_ctx *ctx;
-	int copy, rc = fd ? gdri_ctx_get(g, &ctx) : gdri_null("fd");
-
-	if (rc)
-		return gdri_out(rc);
-	rc = gdri_backends_event_fd(&ctx->backends, &copy);
-	if (!rc) {
-		/* The caller's descriptor outlives the context. */
-		copy = fcntl(copy, F_DUPFD_CLOEXEC, 0);
-		if (copy < 0)
-			rc = gdri_fail(errno, "dup of the node: %s", strerror(errno));
-		else
-			*fd = copy;
-	}
-	return gdri_out(gdri_ctx_put(ctx, rc));
-}
-
-/* A handle to be reported; of a cache: with the pages of its region. */
-struct revoked {
-	uint64_t name, start, end;
-	struct gdri_cache *cache;
-};
-
-/*
- * Finds a revoked handle that was not reported, and marks it. With `ask` the driver is asked about
- * every handle: many revoked ones cost one round of system calls, not one each.
- */
-static bool find(struct gdri_ctx *ctx, bool ask, struct revoked *out)
-{
-	struct gdri_handle *handle, *found = NULL;
-
-	pthread_mutex_lock(&ctx->lock);
-	LIST_FOREACH(handle, &ctx->handles, link) {
-		struct gdri_region *region = handle->region;
-		bool revoked = atomic_load_explicit(&region->revoked, memory_order_relaxed);
-
-		if (ask && !revoked)
-			(void)gdri_region_is_revoked(region, &revoked);
-		if (revoked && region->kind != &gdri_kind_ring && !handle->reported && !found)
-			found = handle;
-		if (found && !ask)
-			break;
-	}
-	if (found) {
-		struct gdri_region *region = found->region;
-
-		found->reported = true;
-		*out = (struct revoked){ .name = gdri_slot_name(&found->slot),
-					 .start = region->pin.va,
-					 .end = gdri_region_end(region) };
-		if (region->kind == &gdri_kind_cached)
-			out->cache = gdri_entry_of(region)->cache;
-	}
-	pthread_mutex_unlock(&ctx->lock);
-	return found;
-}
-
-int barcopy_next_revoked(gdr_t g, gdr_mh_t *handle)
-{
-	struct gdri_ctx *ctx;
-	struct revoked r;
-	int rc = handle ? gdri_ctx_get(g, &ctx) : gdri_null("handle");
-
-	if (rc)
-		return gdri_out(rc);
-	while (find(ctx, false, &r) || find(ctx, true, &r)) {
-		/* This ends an idle region and its handle, which is then not reported. */
-		if (r.cache)
-			gdri_cache_forget(r.cache, r.start, r.end);
-		if (gdri_slots_find(&gdri_handles, r.name)) {
-			handle->h = r.name;
-			return gdri_ctx_put(ctx, 0);
-		}
-	}
-	rc = gdri_fail(ENOENT, "no further range has been revoked");
-	return gdri_out(gdri_ctx_put(ctx, rc));
 }

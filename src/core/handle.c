@@ -54,7 +54,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	handle->low = low;
 	handle->high = high;
 	handle->pin = region->pin;
-	handle->reported = false;
 	handle->offload = NULL;
 	if (region->mapped) {
 		handle->pin.va = low & GPU_PAGE_MASK;
@@ -68,7 +67,6 @@ int gdri_handle_new(struct gdri_ctx *ctx, struct gdri_region *region, uint64_t l
 	pthread_mutex_unlock(&handle->lock);
 	pthread_mutex_lock(&ctx->lock);
 	LIST_INSERT_HEAD(&ctx->handles, handle, link);
-	/* Under the lock: barcopy_next_revoked() finds every handle of the list by its name. */
 	h->h = gdri_slot_publish(&handle->slot);
 	pthread_mutex_unlock(&ctx->lock);
 	return 0;
@@ -247,7 +245,6 @@ int gdri_handle_release_locked(struct gdri_handle *handle)
 		rc = gdri_handle_unmap_locked(handle);
 	gdri_offload_free(handle->offload);
 	handle->offload = NULL;
-	/* Off the list before the put: barcopy_next_revoked() reads the regions of the list. */
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);

@@ -31,9 +31,7 @@ struct gdri_handle {
 	/* Under the lock. */
 	struct gdri_pin pin; /* the region's, as this handle shows it */
 	struct gdri_offload *offload; /* NULL: none */
-	/* Under ctx->lock. */
-	bool reported; /* by barcopy_next_revoked() */
-	LIST_ENTRY(gdri_handle) link; /* the context's list */
+	LIST_ENTRY(gdri_handle) link; /* the context's list; under ctx->lock */
 };
 
 extern struct gdri_slots gdri_handles;

@@ -69,8 +69,8 @@ static int put_block(struct gdri_region *region)
 
 const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
 						put_block };
-/* The program does not get the handle of such memory. */
-const struct gdri_region_kind gdri_kind_ring = {
+/* GDRI_MEM_STAYS: the program does not get the handle of such memory. */
+static const struct gdri_region_kind kind_ring = {
 	"barcopy_queue_create", "barcopy_queue_destroy() or barcopy_port_destroy", put_block
 };
 
@@ -95,7 +95,7 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a, bool stays,
 	}
 	block->allocation = *a;
 	block->stays = stays;
-	block->region.kind = stays ? &gdri_kind_ring : &gdri_kind_mem;
+	block->region.kind = stays ? &kind_ring : &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
 	if (rc)

@@ -6,7 +6,7 @@
 #include "core/ctx.h"
 #include "core/region.h"
 
-extern const struct gdri_region_kind gdri_kind_mem, gdri_kind_ring; /* ring: GDRI_MEM_STAYS */
+extern const struct gdri_region_kind gdri_kind_mem;
 
 /* A flag of gdri_mem_alloc(): the allocation outlives its handle, for a later one of that size. */
 #define GDRI_MEM_STAYS (1u << 31)

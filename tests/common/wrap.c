@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -196,7 +195,6 @@ static bool fails(const char *name, int usual)
 
 PLAIN(int, mprotect, -1, (void *addr, size_t size, int prot), (addr, size, prot))
 PLAIN(int, madvise, -1, (void *addr, size_t size, int advice), (addr, size, advice))
-PLAIN(int, poll, -1, (struct pollfd * fds, nfds_t count, int timeout), (fds, count, timeout))
 PLAIN(void *, malloc, NULL, (size_t size), (size))
 PLAIN(void *, calloc, NULL, (size_t count, size_t size), (count, size))
 PLAIN(void *, realloc, NULL, (void *p, size_t size), (p, size))

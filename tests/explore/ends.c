@@ -393,140 +393,6 @@ void engine_check(void)
 	end_caches();
 }
 
-/* ---- listed: what is revoked in the middle of its miss is forgotten, as it is a cache's ---------- */
-
-static CUdeviceptr freed;
-
-void listed_begin(void)
-{
-	setenv("GDRSIM_NODE_PERSISTENT", "0", 1);
-	ex_patience = 16;
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-	a = new_cache(other, true, UINT64_MAX);
-	b = 0;
-	freed = standin_alloc(CHUNK);
-}
-
-void listed(int thread)
-{
-	barcopy_region_t r;
-	gdr_mh_t h;
-
-	in_context();
-	if (thread) {
-		CU_MUST(cuda.cuMemFree_v2(freed));
-		while (!barcopy_next_revoked(other, &h))
-			ex_progress();
-	} else if (!barcopy_cache_get(a, freed, CHUNK, &r)) {
-		MUST(barcopy_cache_put(a, &r));
-	}
-}
-
-void listed_check(void)
-{
-	gdr_mh_t h;
-
-	if (barcopy_next_revoked(other, &h) != ENOENT)
-		ex_fail("a range is reported that is idle");
-	if (pinned() != pins_before)
-		ex_fail("a revoked range of a cache, idle, stayed pinned");
-	MUST(gdr_close(other));
-	all_is_back();
-}
-
-/* ---- revoked: each range is reported once, and none that is idle or has ended ---------------- */
-
-enum { REVOKED = 5 }; /* 0 and 1 are pinned, 2 will be, 3 is idle in a cache, 4 held */
-
-static CUdeviceptr at[REVOKED];
-static gdr_mh_t ends[REVOKED];
-static barcopy_region_t held;
-static int reports[REVOKED];
-static bool late; /* 2 was pinned before it was freed */
-
-void revoked_begin(void)
-{
-	setenv("GDRSIM_NODE_PERSISTENT", "0", 1);
-	remember();
-	other = barcopy_open(BARCOPY_OPEN_ANY);
-	if (!other)
-		ex_fail("open: %s", barcopy_last_error());
-	a = new_cache(other, true, UINT64_MAX);
-	b = 0;
-	for (int i = 0; i < REVOKED; i++) {
-		at[i] = standin_alloc(CHUNK);
-		if (i < 2)
-			MUST(gdr_pin_buffer_v2(other, at[i], CHUNK, 0, &ends[i]));
-		else if (i > 2)
-			MUST(barcopy_cache_get(a, at[i], CHUNK, &held));
-		if (i == 3)
-			MUST(barcopy_cache_put(a, &held));
-	}
-	ends[4] = held.handle;
-}
-
-static bool reported(void)
-{
-	gdr_mh_t h;
-	int rc = barcopy_next_revoked(other, &h), i;
-
-	ex_progress();
-	if (rc == ENOENT)
-		return false;
-	MUST(rc);
-	for (i = 0; i < REVOKED && (i == 3 || ends[i].h != h.h); i++)
-		;
-	if (i == REVOKED && !ends[2].h) /* its pin has not returned */
-		i = 2;
-	if (i == REVOKED)
-		ex_fail("0x%lx is reported, which is none of the pins", h.h);
-	if (__atomic_fetch_add(&reports[i], 1, __ATOMIC_SEQ_CST))
-		ex_fail("pin %d is reported twice", i);
-	return true;
-}
-
-void revoked(int thread)
-{
-	gdr_mh_t h;
-	int flag;
-
-	in_context();
-	if (thread < 2) {
-		CU_MUST(cuda.cuMemFree_v2(at[thread]));
-		CU_MUST(cuda.cuMemFree_v2(at[3 + thread]));
-		if (thread)
-			CU_MUST(cuda.cuMemFree_v2(at[2]));
-	} else {
-		late = !gdr_pin_buffer_v2(other, at[2], CHUNK, 0, &ends[2]);
-	}
-	for (uint32_t n = 1 + ex_random(4); n; n--) {
-		uint32_t what = ex_random(4);
-
-		if (what < 2)
-			reported();
-		else if (what < 3)
-			MUST(gdr_get_callback_flag(other, ends[ex_random(2)], &flag));
-		else if (!gdr_pin_buffer_v2(other, own[thread], CHUNK, 0, &h))
-			MUST(gdr_unpin_buffer(other, h));
-	}
-}
-
-void revoked_check(void)
-{
-	for (uint32_t n = 0; reported(); n++)
-		if (n > REVOKED)
-			ex_fail("reports without end");
-	for (int i = 0; i < REVOKED; i++)
-		if (reports[i] != (i < 2 || (i == 2 && late) || i == 4))
-			ex_fail("pin %d is reported %d times", i, reports[i]);
-	MUST(barcopy_cache_put(a, &held));
-	MUST(gdr_close(other));
-	all_is_back();
-}
-
 /* ---- client: a call does not reach rm's client, which ends during another thread's pin --------- */
 
 void client_begin(void)
@@ -768,11 +634,9 @@ void hook(int thread)
 	}
 }
 
-/* ---- forget: what is forgotten is unpinned when the call returns --------------------------------- */
+/* ---- trim: what a trim ends is out of BAR1 when the call returns --------------------------------- */
 
-static void *forgotten;
-
-void forget_begin(void)
+void trim_begin(void)
 {
 	barcopy_region_t r;
 
@@ -781,39 +645,21 @@ void forget_begin(void)
 	b = 0;
 	for (int i = 0; i < 2; i++) {
 		MUST(barcopy_cache_get(a, shared[i], CHUNK, &r));
-		forgotten = r.cpu_ptr;
 		MUST(barcopy_cache_put(a, &r));
 	}
 }
 
-void forget(int thread)
+void trim(int thread)
 {
-	unsigned char in_core;
-
+	(void)thread;
 	in_context();
-	for (uint32_t n = thread ? 1 + ex_random(2) : 0; n; n--) {
+	for (uint32_t n = 1 + ex_random(2); n; n--) {
 		bool all = ex_random(2);
 
 		MUST(barcopy_cache_trim(a, all ? 0 : CHUNK));
 		if (all && bar_used(0) > bar_before)
 			ex_fail("an idle region is in BAR1 after a trim");
 	}
-	if (thread)
-		return;
-	gdri_cache_forget((struct gdri_cache *)gdri_slots_find(&gdri_caches, (uintptr_t)a),
-			  shared[1], shared[1] + CHUNK);
-	if (!mincore(forgotten, 4096, &in_core) || bar_used(0) > bar_before + CHUNK)
-		ex_fail("what was forgotten is still mapped, or in BAR1");
-}
-
-/* The same during an invalidation, which has doomed it and not pushed it yet. */
-void push(int thread)
-{
-	ex_patience = 16;
-	if (thread)
-		MUST(barcopy_cache_invalidate(a, shared[1], 1));
-	else
-		forget(0);
 }
 
 /* ---- place: a map of several objects fails in the middle, while other threads call mmap() -------- */

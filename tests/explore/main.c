@@ -76,7 +76,7 @@ static void __attribute__((noreturn)) run(const struct scenario *s, uint64_t see
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		signal(signals[i], on_signal);
 	ex_begin(s->name, seed);
-	scenario_forks = seed % 16 == 15 && !s->environment;
+	scenario_forks = seed % 16 == 15;
 	scenario_start(s);
 	alarm(EX_STUCK_S);
 	s->begin();

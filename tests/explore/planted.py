@@ -34,21 +34,7 @@ FAULTS = {
 	gdri_cache_unlock_and_wait(cache);
 """, "	gdri_cache_unlock(cache);\n")]),
     # Memory that is freed stays mapped, or another thread's is unmapped.
-    "forget-waits-first": ("forget", [(ENTRY, """	while (doom_range(cache, addr, end)) {
-		reap_locked(cache);
-		sched_yield();
-	}
-	gdri_cache_unlock_and_wait(cache);
-""", """	gdri_cache_unlock_and_wait(cache);
-	(void)doom_range(cache, addr, end);
-""")]),
-    "forget-before-the-push": ("push", [(ENTRY, """	while (doom_range(cache, addr, end)) {
-		reap_locked(cache);
-		sched_yield();
-	}
-""", "	(void)doom_range(cache, addr, end);\n")]),
-    "forget-without-wait": ("forget", [(ENTRY, "	gdri_cache_unlock_and_wait(cache);", "	gdri_cache_unlock(cache);")]),
-    "trim-without-wait": ("forget", [(EVICT, """SIZE_MAX);
+    "trim-without-wait": ("trim", [(EVICT, """SIZE_MAX);
 	gdri_cache_unlock_and_wait(cache);
 """, "SIZE_MAX);\n	gdri_cache_unlock(cache);\n")]),
     "evictions-without-wait": ("limit", [("src/cache/miss.c", "	if (full)\n", "	if (0 && full)\n")]),
@@ -242,32 +228,6 @@ FAULTS = {
 """, """		atomic_fetch_or(&n->taken, word);
 		if (true)
 """)]),
-    # A revoked range is reported twice, by another's name, or when it is gone.
-    "off-the-list-late": ("revoked", [("src/core/handle.c", """	pthread_mutex_lock(&handle->ctx->lock);
-	LIST_REMOVE(handle, link);
-	pthread_mutex_unlock(&handle->ctx->lock);
-	pthread_mutex_unlock(&handle->lock);
-	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
-""", """	pthread_mutex_unlock(&handle->lock);
-	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
-	pthread_mutex_lock(&handle->ctx->lock);
-	LIST_REMOVE(handle, link);
-	pthread_mutex_unlock(&handle->ctx->lock);
-""")]),
-    "listed-before-its-name": ("revoked", [("src/core/handle.c", """	h->h = gdri_slot_publish(&handle->slot);
-	pthread_mutex_unlock(&ctx->lock);
-""", """	pthread_mutex_unlock(&ctx->lock);
-	h->h = gdri_slot_publish(&handle->slot);
-""")]),
-    "reported-without-lock": ("revoked", [("src/calls/shared.c", "		found->reported = true;\n", ""), (
-        "src/calls/shared.c", "	pthread_mutex_unlock(&ctx->lock);\n	return found;\n",
-        "	pthread_mutex_unlock(&ctx->lock);\n	if (found)\n		found->reported = true;\n	return found;\n")]),
-    "listed-before-its-kind": ("listed", [("src/cache/miss.c", """	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
-	rc = cache->keeps ? new_handle(cache, e) : 0;
-""", """	rc = cache->keeps ? new_handle(cache, e) : 0;
-	r->kind = cache->keeps ? &gdri_kind_cached : &gdri_kind_range;
-""")]),
-    "idle-is-reported": ("revoked", [("src/calls/shared.c", "		if (gdri_slots_find(&gdri_handles, r.name)) {\n", "		{\n")]),
     # The verdict of a trial, and what rm shares.
     "verdict-without-lock": ("verdict", [(TRIAL, "	pthread_mutex_lock(&lock);\n", "	(void)lock;\n"),
                                          (TRIAL, "	pthread_mutex_unlock(&lock);\n", "")]),

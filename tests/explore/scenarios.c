@@ -215,8 +215,7 @@ const struct scenario scenarios[] = {
 	{ "reuse", 3, 256, reuse_begin, reuse, end_caches },
 	{ "limit", 3, 256, limit_begin, limit, end_caches },
 	{ "hook", 3, 256, hook_begin, hook, end_caches },
-	{ "forget", 3, 256, forget_begin, forget, end_caches },
-	{ "push", 2, 256, forget_begin, push, end_caches },
+	{ "trim", 3, 256, trim_begin, trim, end_caches },
 	{ "close", 3, 256, close_begin, closes, close_check },
 	{ "table", 3, 256, table_begin, table, table_check },
 	{ "again", 2, 256, again_begin, again, again_check },
@@ -241,8 +240,6 @@ const struct scenario scenarios[] = {
 	{ "queues", 3, 256, memory_begin, queues, queues_check },
 	{ "abandon", 2, 256, abandon_begin, abandon, abandon_check },
 	{ "opens", 3, 256, remember, opens, all_is_back, .fresh = true },
-	{ "revoked", 3, 256, revoked_begin, revoked, revoked_check, "GDRSIM_NODE=present" },
-	{ "listed", 2, 256, listed_begin, listed, listed_check, "GDRSIM_NODE=present" },
 	{ "client", 2, 256, client_begin, client, client_check },
 	{ "verdict", 3, 256, verdict_begin, verdict, verdict_check, .fresh = true },
 	{ "port", 3, 256, port_begin, ports, port_check },
@@ -256,8 +253,6 @@ void scenario_start(const struct scenario *s)
 	gdr_mh_t taken;
 	void *p;
 
-	if (s->environment)
-		putenv((char *)(uintptr_t)s->environment);
 	snprintf(text, sizeof(text), "%d", s->bar_mib);
 	setenv("GDRSIM_BAR1_MIB", text, 1);
 	standin_start();

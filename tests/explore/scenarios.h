@@ -24,7 +24,6 @@ struct scenario {
 	int threads;
 	int bar_mib; /* of BAR1; 8: space for three chunks besides what `taken` has */
 	void (*begin)(void), (*body)(int thread), (*check)(void);
-	const char *environment; /* NULL, or "NAME=value" */
 	bool fresh; /* no context is open, nothing was ever pinned */
 };
 
@@ -113,8 +112,7 @@ void port_begin(void), ports(int thread), port_check(void);
 void stale_begin(void), stale(int thread);
 void reuse_begin(void), reuse(int thread);
 void hook_begin(void), hook(int thread);
-void forget_begin(void), forget(int thread);
-void push(int thread);
+void trim_begin(void), trim(int thread);
 void place_begin(void), place(int thread), place_check(void);
 void hit_begin(void), hit(int thread);
 void piece_begin(void), piece(int thread);
@@ -127,8 +125,6 @@ void elsewhere_begin(void), elsewhere(int thread), elsewhere_check(void);
 void ranged(int thread), ranged_check(void);
 void mid_pin_begin(void), mid_pin(int thread);
 void engine_begin(void), engine(int thread), engine_check(void);
-void revoked_begin(void), revoked(int thread), revoked_check(void);
-void listed_begin(void), listed(int thread), listed_check(void);
 void client_begin(void), client(int thread), client_check(void);
 void verdict_begin(void), verdict(int thread), verdict_check(void);
 

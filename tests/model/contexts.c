@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* Contexts that come and go, forked children, revoked ranges, and what the statistics count. */
+/* Contexts that come and go, forked children, and what the statistics count. */
 #include <limits.h>
-#include <poll.h>
 
 #include "model/model.h"
 
@@ -166,52 +165,6 @@ void step_fork(void)
 	say("fork");
 	status = unit_in_child(child, NULL);
 	MUST(!status, "a child's status is %d", status);
-}
-
-/* ---- revoked ranges ---------------------------------------------------------------------------- */
-
-/* A view of that handle, in a context whose driver has revoked it. */
-static bool tell(int ctx, gdr_mh_t h)
-{
-	bool known = false;
-
-	for (struct view *v = NULL; (v = next_view(v, ctx));) {
-		if (v->h.h != h.h)
-			continue;
-		MUST(v->mem->freed && !v->told,
-		     "view %td is reported, and was not revoked or twice", v - w.view);
-		known = v->told = true;
-	}
-	return known;
-}
-
-void step_events(void)
-{
-	int ctx = (int)below(CONTEXTS), fd = 77, rc;
-	struct pollfd p;
-	gdr_mh_t h = { 77 };
-
-	if (!w.g[ctx])
-		return;
-	say("events of context %d", ctx);
-	while (!(rc = barcopy_next_revoked(w.g[ctx], &h)))
-		MUST(w.machine->revokes && tell(ctx, h), "0x%lx is reported", h.h);
-	MUST(rc == ENOENT, "errno %d", rc);
-	for (struct view *v = NULL; (v = next_view(v, ctx));)
-		if (v->kind == PIN && w.machine->revokes && v->mem->kind == CHUNKED &&
-		    !v->mem->owned && v->mem->freed)
-			MUST(v->told, "view %td is not reported", v - w.view);
-	rc = barcopy_get_event_fd(w.g[ctx], &fd);
-	MUST(rc == (w.machine->backend == BARCOPY_BACKEND_GDRDRV ? 0 : ENOTSUP), "errno %d", rc);
-	if (rc)
-		return;
-	p = (struct pollfd){ .fd = fd, .events = POLLPRI };
-	rc = poll(&p, 1, 0);
-	for (struct view *v = NULL; (v = next_view(v, ctx));)
-		if (v->told)
-			MUST(rc == 1 && p.revents == POLLPRI, "a revoked range is pinned");
-	MUST(w.machine->revokes || !rc, "it is ready");
-	close(fd);
 }
 
 /* ---- statistics -------------------------------------------------------------------------------- */

@@ -53,7 +53,6 @@ struct view {
 	void *map;
 	uint8_t *cpu; /* of off; NULL: not mapped */
 	uint32_t flags; /* RANGE: as asked for */
-	bool told; /* barcopy_next_revoked() has reported it */
 	bool lame; /* a failed call left its mapping as it was, or half of it */
 	bool dim; /* a fault was met when it was made: it may lack what the copy engine needs */
 	size_t engine_min[2]; /* of reads and of writes; 0: never */
@@ -174,7 +173,7 @@ void caches_closed(int ctx);
 void caches_check(void);
 void caches_add(int ctx, barcopy_stats_t *s, uint64_t *regions); /* what its caches count */
 
-/* ---- contexts.c: contexts, forks, events, statistics ------------------------------------------- */
+/* ---- contexts.c: contexts, forks, statistics --------------------------------------------------- */
 
 void stats_check(void);
 void everything_ends(void); /* and nothing is left */
@@ -187,7 +186,7 @@ void everything_ends(void); /* and nothing is left */
 	X(pin, 8) X(map, 8) X(unmap, 4) X(range, 8) X(own, 4) X(share, 3) X(end, 16) X(refused, 3) \
 	X(cache, 6) X(get, 12) /* caches.c; before: views.c */ \
 	X(copy, 16) X(words, 8) X(vector, 6) X(vectors, 3) X(options, 3) /* copies.c */ \
-	X(open, 2) X(close, 1) X(fork, 1) X(events, 3) /* contexts.c */
+	X(open, 2) X(close, 1) X(fork, 1) /* contexts.c */
 /* clang-format on */
 #define X(name, weight) void step_##name(void);
 STEPS(X)

@@ -44,22 +44,22 @@ good 'dmabuf: cuMemCreate' dmabuf 4 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER
 good 'dmabuf: SYNC_MEMOPS is not there from the start, late copies' dmabuf 3 \
 	GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 GDRSIM_SYNC_MEMOPS=0 GDRSIM_ASYNC_DELAY_US=200 --
 good 'dmabuf: force-PCIe pins' dmabuf 3 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 GDRSIM_DMABUF_PCIE=1 --
-good 'host' host 15 -- -a cuMemHostAlloc
+good 'host' host 14 -- -a cuMemHostAlloc
 good 'second device' rm 3 GDRSIM_DEVICES=2 -- -d 1
 for level in 2.0 2.3 2.4 2.5 2.6; do
 	for persistent in 0 1; do
 		good "gdrdrv $level, persistent $persistent" gdrdrv 1 LD_PRELOAD="$node" \
 			GDRSIM_NODE_LEVEL=$level GDRSIM_NODE_PERSISTENT=$persistent \
-			GDRSIM_NODE_POLL=0 --
+			GDRSIM_NODE_POPULATE=0 --
 	done
 done
 for persistent in 0 1; do
-	good "gdrdrv with notice, persistent $persistent" gdrdrv 3 LD_PRELOAD="$node" \
-		GDRSIM_NODE_PERSISTENT=$persistent GDRSIM_NODE_POLL=1 --
+	good "gdrdrv that populates, persistent $persistent" gdrdrv 1 LD_PRELOAD="$node" \
+		GDRSIM_NODE_PERSISTENT=$persistent GDRSIM_NODE_POPULATE=1 --
 	good "gdrdrv: cuMemCreate, persistent $persistent" gdrdrv '[0-9]+' LD_PRELOAD="$node" \
 		GDRSIM_NODE_PERSISTENT=$persistent -- -a cuMemCreate
 done
-good 'gdrdrv: force-PCIe pins, large handles' gdrdrv 1 LD_PRELOAD="$node" GDRSIM_NODE_POLL=0 \
+good 'gdrdrv: force-PCIe pins, large handles' gdrdrv 1 LD_PRELOAD="$node" GDRSIM_NODE_POPULATE=0 \
 	GDRSIM_NODE_PCIE=1 GDRSIM_NODE_HANDLE=5000000000 --
 
 # ---- options and exit codes ----------------------------------------------------------------------
@@ -97,7 +97,7 @@ run "$tool" -l
 for name in basic large tokens unaligned small_buffers offsets map_sizes two_handles pointer words vectors sync_memops \
 	attributes versions unknown_memory handles open mapping_type two_types force_pcie vmm_chunks vmm_part host_cached \
 	host_wc access_after_free free_one_of_two map_after_free unmap_after_free unpin_after_free close_after_free \
-	access_after_unmap access_after_close notice fork_access fork_calls fork_then_unpin fork_then_close fork_open \
+	access_after_unmap access_after_close fork_access fork_calls fork_then_unpin fork_then_close fork_open \
 	two_processes free_in_child free_in_parent fd_calls fd_last_close threads_copy threads_pin threads_open leaks \
 	kernel_pins; do
 	grep -q "^$name " "$out" || echo "$name"

@@ -2,12 +2,13 @@
 /*
  * The gdrdrv backend over the stand-in of the node: every driver level in both modes, mapping
  * types and flags, what an open refuses, and a child; every call of the driver failing in every way, and
- * interrupted; handles of every width. Tokens, and memory freed under a pin, are in gdrcopy_sanity.
+ * interrupted; handles of every width; memory freed under a pin, as counters and caches see it. What
+ * its mapping shows then, and tokens, are in gdrcopy_sanity.
  */
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 
+#include "barcopy_queue.h"
 #include "common/wrap.h"
 #include "node_sim.h"
 
@@ -272,17 +273,16 @@ static void test_open_attributes(void)
 	ck_assert_int_eq(attribute(GDR_ATTR_USE_PERSISTENT_MAPPING), 0);
 }
 
-/* Descriptors of the file that fd is one of. */
-static int descriptors_like(int fd)
+/* Descriptors of the stand-in's node. */
+static int node_descriptors(void)
 {
-	struct stat st, other;
+	char path[32], name[64] = "";
 	int count = 0;
 
-	if (fstat(fd, &st))
-		return -1;
-	for (int i = 0; i < 1024; i++)
-		count += !fstat(i, &other) && other.st_ino == st.st_ino &&
-			 (fcntl(i, F_GETFL) & O_ACCMODE) == (fcntl(fd, F_GETFL) & O_ACCMODE);
+	for (int i = 0; i < 1024; i++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", i);
+		count += readlink(path, name, sizeof(name) - 1) > 0 && strstr(name, "gdrdrv-node");
+	}
 	return count;
 }
 
@@ -290,7 +290,7 @@ static int descriptors_like(int fd)
 static void test_populate(void)
 {
 	static const struct {
-		const char *poll, *rules;
+		const char *populate, *rules;
 	} cases[] = {
 		{ "1", NULL },
 		{ "1", "POPULATE:*=ENOMEM" },
@@ -299,7 +299,7 @@ static void test_populate(void)
 	gdr_mh_t h;
 	void *p;
 
-	node_env("GDRSIM_NODE_POLL", cases[unit_row].poll);
+	node_env("GDRSIM_NODE_POPULATE", cases[unit_row].populate);
 	node_open("2.6", "1");
 	node.faults(cases[unit_row].rules);
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &h));
@@ -333,24 +333,19 @@ static void test_no_dmabuf(void)
 struct forked {
 	gdr_mh_t h;
 	void *map;
-	int event; /* descriptor */
 };
 
 /* A child has nothing of the context's. The number of the check that fails. */
 static int forked_child(void *arg)
 {
 	const struct forked *f = arg;
-	gdr_mh_t other;
-	int fd;
 
-	if (barcopy_get_event_fd(g, &fd) != EACCES || barcopy_next_revoked(g, &other) != EACCES)
-		return 1;
 	if (gdr_unpin_buffer(g, f->h) != EACCES || gdr_close(g) != EACCES)
-		return 2;
+		return 1;
 	if (unit_touch(f->map, false) != SIGSEGV)
-		return 3;
-	/* The caller's own is inherited, the context's is not: it would hold the pins. */
-	return descriptors_like(f->event) == 1 ? 0 : 4;
+		return 2;
+	/* A descriptor would hold the pins. */
+	return node_descriptors() ? 3 : 0;
 }
 
 static void test_fork(void)
@@ -361,14 +356,76 @@ static void test_fork(void)
 	node_open("2.6", unit_row ? "1" : "0");
 	if (test_emulator_lacks("test_fork", "MADV_DONTFORK"))
 		return;
-	node_env("GDRSIM_NODE_POLL", "1");
 	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &f.h));
 	OK(gdr_map(g, f.h, &f.map, MIB));
-	OK(barcopy_get_event_fd(g, &f.event));
-	ck_assert_int_eq(descriptors_like(f.event), 2);
+	ck_assert_int_eq(node_descriptors(), 1);
 	ck_assert_int_eq(unit_in_child(forked_child, &f), 0);
 	OK(gdr_copy_to_mapping(f.h, f.map, &word, 4));
 	OK(gdr_unpin_buffer(g, f.h));
+}
+
+/*
+ * A free revokes the pins of its memory, and each is counted once, when it is seen. An idle region
+ * of a cache stays pinned until the cache learns of the free.
+ */
+static void test_revoked(void)
+{
+	barcopy_region_t used, idle;
+	barcopy_cache_t cache;
+	gdr_mh_t other;
+	int flag;
+
+	node_open("2.6", "0");
+	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 0);
+	OK(gdr_pin_buffer(g, base, MIB, 0, 0, &other));
+	OK(barcopy_cache_get(cache, base, 8, &used));
+	OK(barcopy_cache_get(cache, base + 2 * MIB, 8, &idle));
+	OK(barcopy_cache_put(cache, &idle));
+	FAILS(EINVAL, gdr_unpin_buffer(g, used.handle));
+	FAILS_WITH(EINVAL, "barcopy_cache_put", gdr_unmap(g, used.handle, used.cpu_ptr, MIB));
+	CU(cuda.cuMemFree_v2(base));
+	ck_assert_uint_eq(stats_of(g).revoked, 0);
+	for (int i = 0; i < 2; i++) {
+		OK(gdr_get_callback_flag(g, used.handle, &flag));
+		ck_assert_int_eq(flag, 1);
+		ck_assert_uint_eq(stats_of(g).revoked, 1);
+	}
+	OK(gdr_get_callback_flag(g, other, &flag));
+	ck_assert_uint_eq(stats_of(g).revoked, 2);
+	OK(gdr_unpin_buffer(g, other));
+	ck_assert_uint_eq(node.pins(), 2);
+	OK(barcopy_cache_invalidate(cache, base, 4 * MIB));
+	ck_assert_uint_eq(node.pins(), 1);
+	OK(barcopy_cache_put(cache, &used));
+	ck_assert_uint_eq(node.pins(), 0);
+}
+
+/* A reset of the device revokes the memory of a queue and of a port, whose handles are nobody's. */
+static void test_revoked_queues(void)
+{
+	barcopy_port_message_t m;
+	barcopy_queue_t queue;
+	barcopy_port_t port;
+	barcopy_mem_t mem;
+	uint64_t own;
+	uint32_t n;
+
+	node_open("2.6", "0");
+	OK(barcopy_queue_create(g, 0, NULL, &queue));
+	OK(barcopy_port_create(g, 0, NULL, &port));
+	OK(barcopy_mem_alloc(g, 0, 4096, 0, &mem));
+	CU(cuda.cuDevicePrimaryCtxReset_v2(0));
+	/* Another's handle, which the next numbers give. */
+	own = mem.handle.h;
+	for (mem.handle.h = own - 2; mem.handle.h < own; mem.handle.h++) {
+		FAILS_WITH(EINVAL, "barcopy_port_destroy", barcopy_mem_free(g, &mem));
+		FAILS_WITH(EINVAL, "barcopy_port_destroy", gdr_unpin_buffer(g, mem.handle));
+	}
+	OK(barcopy_mem_free(g, &mem));
+	FAILS(EPIPE, barcopy_port_receive(port, &m, 1, &n, UINT64_MAX));
+	OK(barcopy_port_destroy(port));
+	OK(barcopy_queue_destroy(queue));
+	ck_assert_uint_eq(node.pins(), 0);
 }
 
 /* What contexts take ends with them. */
@@ -517,7 +574,7 @@ static void test_unpin_errors(void)
 	FAILS(EACCES, gdr_close(g));
 	ck_assert_uint_eq(node.calls("UNPIN_BUFFER"), 3);
 	ck_assert_uint_eq(node.pins(), 0); /* the node's close took the rest */
-	ck_assert_int_eq(resources_fds(), fds - 2); /* the node is a pipe here */
+	ck_assert_int_eq(resources_fds(), fds - 1);
 	FAILS(EINVAL, gdr_close(g));
 	g = NULL;
 }
@@ -578,6 +635,8 @@ static const struct unit_test tests[] = {
 	{ "populate", test_populate, .rows = 3 },
 	{ "no dma-buf", test_no_dmabuf },
 	{ "fork", test_fork, .rows = 2 },
+	{ "revoked", test_revoked },
+	{ "revoked queues", test_revoked_queues },
 	{ "contexts and the heap", test_contexts_and_the_heap },
 	{ "pin errors", test_pin_errors, .rows = 15 },
 	{ "pin elsewhere", test_pin_elsewhere, .rows = 8 },

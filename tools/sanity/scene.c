@@ -116,8 +116,6 @@ static void refuses(void *arg)
 	FAILS(EACCES, gdr_pin_buffer_v2(b->g, (unsigned long)b->mem.dptr, 4096, 0, &h));
 	FAILS(EACCES, gdr_driver_get_version(b->g, &v, &minor));
 	FAILS(EACCES, gdr_get_attribute(b->g, GDR_ATTR_USE_PERSISTENT_MAPPING, &v));
-	FAILS(EACCES, barcopy_get_event_fd(b->g, &v));
-	FAILS(EACCES, barcopy_next_revoked(b->g, &h));
 	FAILS(EACCES, gdr_close(b->g));
 }
 
@@ -257,42 +255,6 @@ void scene_play(const struct sanity_test *test)
 	play(&s, test->script);
 }
 
-static bool notice_now(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = POLLPRI };
-
-	CHECK(poll(&p, 1, 0) >= 0, "poll of the event descriptor fails");
-	return p.revents & POLLPRI;
-}
-
-static void notice(void)
-{
-	bool revoked = !sanity.facts.persistent;
-	gdr_mh_t next = { 0 };
-	struct buffer b;
-	int fd = -1, rc;
-
-	waive_on_host();
-	rc = barcopy_get_event_fd(sanity.g, &fd);
-	if (rc)
-		FAILS(ENOTSUP, rc);
-	sanity_note("an event descriptor: %s", rc ? barcopy_last_error() : "yes");
-	make(&b);
-	FAILS(ENOENT, barcopy_next_revoked(sanity.g, &next));
-	CHECK(rc || !notice_now(fd), "notice before anything is freed");
-	mem_free(&b.mem);
-	CHECK(rc || notice_now(fd) == revoked, "%s notice after the free", revoked ? "no" : "a");
-	if (revoked) {
-		OK(barcopy_next_revoked(sanity.g, &next));
-		CHECK(next.h == b.mh.h, "the notice names another handle than the one revoked");
-	}
-	FAILS(ENOENT, barcopy_next_revoked(sanity.g, &next));
-	OK(gdr_unpin_buffer(b.g, b.mh));
-	CHECK(rc || !notice_now(fd), "notice after the unpin");
-	if (!rc)
-		close(fd);
-}
-
 /* A bare test forks before CUDA and the library are open, so that the child can open its own. */
 const struct sanity_test sanity_scenes[] = {
 	SCENE("access_after_free", "memory freed under its mapping", false,
@@ -319,7 +281,6 @@ const struct sanity_test sanity_scenes[] = {
 	      "make b, close, fault b, read b EINVAL, flag b EINVAL, unpin b EINVAL, cuda-reads b,"
 	      "free b, reopen",
 	      NULL),
-	TEST(notice, "notice of revoked ranges"),
 
 	SCENE("fork_access", "a child's load from its parent's mapping faults", false,
 	      "device, make b, start, join, trip b, unmake b", "fault b"),
