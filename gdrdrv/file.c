@@ -55,7 +55,6 @@ struct gdrdrv_file *gdrdrv_file_new(struct inode *inode, const struct file *filp
 	mutex_init(&file->lock);
 	xa_init_flags(&file->mrs, XA_FLAGS_ACCOUNT);
 	file->next_handle = 1;
-	init_waitqueue_head(&file->wait);
 
 	/* All descriptors share the inode's mapping; here offsets are handles of one descriptor. */
 	gdrdrv_mapping_init(&file->mapping);

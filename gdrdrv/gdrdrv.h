@@ -37,7 +37,6 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
-#include <linux/wait.h>
 #include <linux/xarray.h>
 
 #include "compat.h"
@@ -61,8 +60,6 @@ struct gdrdrv_file {
 	struct mutex lock; /* mrs and next_handle */
 	struct xarray mrs; /* lock; handle -> region, each entry holds a reference */
 	u64 next_handle; /* lock */
-	wait_queue_head_t wait; /* poll */
-	atomic_t nr_revoked; /* regions revoked and not yet unpinned */
 };
 
 /* A physically contiguous run of a region; p2p.c describes regions in these alone. */
@@ -87,7 +84,6 @@ struct gdrdrv_mr {
 	bool revoked; /* lock to write; the GPU driver takes the pages back: no new entries */
 	struct completion zapped; /* revoked, and all entries are removed */
 	bool retired; /* lock; unpinned, or its descriptor is closed */
-	bool in_nr_revoked; /* lock; counted in file->nr_revoked */
 	unsigned int nr_vmas; /* lock */
 	u32 req_type; /* lock; GDRDRV_MAPPING_TYPE_*, NONE for the default */
 	u32 map_type; /* lock to write; of the current mapping */

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Module init and exit; open, poll and release of the node.
+ * Module init and exit; open and release of the node.
  *
  * Knows neither regions, beyond closing them all, nor where pages come from.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/poll.h>
 #include <linux/sched.h>
 
 #include "gdrdrv.h"
@@ -33,27 +32,12 @@ static int gdrdrv_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-/*
- * EPOLLPRI while a revoked region waits to be unpinned; EPOLLERR in a process other than the owner.
- */
-static __poll_t gdrdrv_poll(struct file *filp, poll_table *table)
-{
-	struct gdrdrv_file *file = filp->private_data;
-
-	poll_wait(filp, &file->wait, table);
-	/* A kernel thread asks for a process that was the owner at its request (Linux AIO). */
-	if (!(current->flags & PF_KTHREAD) && !gdrdrv_file_is_owner(file))
-		return EPOLLERR;
-	return atomic_read(&file->nr_revoked) ? EPOLLPRI : 0;
-}
-
 static const struct file_operations gdrdrv_fops = {
 	.owner = THIS_MODULE,
 	.open = gdrdrv_open,
 	.release = gdrdrv_release,
 	.unlocked_ioctl = gdrdrv_ioctl,
 	.mmap = gdrdrv_mmap,
-	.poll = gdrdrv_poll,
 };
 
 static int __init gdrdrv_init(void)

@@ -16,7 +16,6 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/overflow.h>
-#include <linux/poll.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
@@ -88,18 +87,11 @@ void gdrdrv_mr_revoke(struct gdrdrv_mr *mr)
 {
 	mutex_lock(&mr->lock);
 	WRITE_ONCE(mr->revoked, true);
-	if (mr->file && !mr->retired) {
-		mr->in_nr_revoked = true;
-		atomic_inc(&mr->file->nr_revoked);
-	}
 	mutex_unlock(&mr->lock);
 	gdrdrv_mr_zap(mr);
 	if (mr->file) /* else the pinning thread still owns them */
 		gdrdrv_memtype_free(mr);
 	complete_all(&mr->zapped);
-	/* Without a key: io_uring ignores a wake-up whose key is EPOLLPRI alone. */
-	if (mr->file)
-		wake_up_interruptible(&mr->file->wait);
 	atomic64_inc(&gdrdrv_stats.revokes);
 }
 
@@ -129,9 +121,6 @@ static void gdrdrv_mr_retire(struct gdrdrv_mr *mr, bool is_owner)
 	may_release = mr->any_context || is_owner;
 	if (!mr->revoked && !may_release)
 		gdrdrv_mr_orphan_locked(mr);
-	if (mr->in_nr_revoked)
-		atomic_dec(&mr->file->nr_revoked);
-	mr->in_nr_revoked = false;
 	mutex_unlock(&mr->lock);
 
 	gdrdrv_mr_zap(mr);

@@ -2,7 +2,6 @@
 /* Random ioctl, mmap and memory calls. Passes if the kernel survives and nothing is left pinned. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 
 #include "rig.h"

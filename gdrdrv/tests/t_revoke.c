@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* Free of pinned memory in each mode, poll, and every order of free, unmap, unpin, close, exit. */
+/* Free of pinned memory in each mode, and every order of free, unmap, unpin, close, exit. */
 #define _GNU_SOURCE
-#include <linux/aio_abi.h>
-#include <linux/io_uring.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 
 #include "rig.h"
-
-static int poll_events(void)
-{
-	struct pollfd p = { .fd = drv, .events = POLLPRI | POLLIN | POLLOUT };
-
-	CHECK(poll(&p, 1, 0) >= 0);
-	return p.revents;
-}
 
 static void t_free_mapped(void)
 {
@@ -23,7 +11,6 @@ static void t_free_mapped(void)
 
 	r.p[0] = 0x11;
 	r.p[3 * MiB] = 0x22;
-	CHECK_EQ(poll_events(), 0);
 	OK(gpu_free(prov, r.va));
 	if (!by_callback()) {
 		/* Persistent: readable and writable until unpin. */
@@ -31,24 +18,20 @@ static void t_free_mapped(void)
 		CHECK_EQ(try_read(r.p), 0);
 		CHECK_EQ(r.p[0], 0x11);
 		CHECK_EQ(try_write(r.p + 3 * MiB, 1), 0);
-		CHECK_EQ(poll_events(), 0);
-		CHECK(gpu_info(prov).pages_free != gpu_info(prov).pages_total);
+			CHECK(gpu_info(prov).pages_free != gpu_info(prov).pages_total);
 		OK(unpin(drv, r.h));
 		CHECK_EQ(gpu_info(prov).pages_free, gpu_info(prov).pages_total);
 		CHECK_EQ(try_read(r.p), SIGBUS);
 		return;
 	}
 	CHECK_EQ(cb_flag(drv, r.h), 1);
-	CHECK_EQ(poll_events(), POLLPRI);
 	CHECK_EQ(read_pte(prov, r.p).level, 0);
 	CHECK_EQ(read_pte(prov, r.p + 3 * MiB).level, 0);
 	CHECK_EQ(try_read(r.p), SIGBUS);
 	CHECK_EQ(try_write(r.p + MiB, 1), SIGBUS);
 	unmap(r.p, 4 * MiB);
 	CHECK(map(drv, r.h, GPU_PAGE) == MAP_FAILED && errno == EINVAL);
-	CHECK_EQ(poll_events(), POLLPRI);
 	OK(unpin(drv, r.h));
-	CHECK_EQ(poll_events(), 0);
 	FAILS(EINVAL, cb_flag(drv, r.h));
 }
 
@@ -107,98 +90,6 @@ static void t_free_pinned_twice(void)
 	CHECK_EQ(cb_flag(drv, b), by_callback());
 	OK(unpin(drv, a));
 	OK(unpin(drv, b));
-}
-
-/* A revocation wakes poll(). */
-static void t_poll_wakes(void)
-{
-	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct pollfd pfd = { .fd = drv, .events = POLLPRI };
-	pid_t child;
-
-	must_pin(drv, va, GPU_PAGE);
-	child = fork();
-	if (!child) {
-		usleep(100000);
-		_exit(gpu_free(prov, va) ? 1 : 0);
-	}
-	CHECK_EQ(poll(&pfd, 1, -1), 1); /* the time limit ends it otherwise */
-	CHECK_EQ(pfd.revents, POLLPRI);
-	CHECK_EQ(wait_child(child), 0);
-}
-
-static void *ring_part(int ring, size_t len, off_t at)
-{
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, ring, at);
-
-	CHECK(p != MAP_FAILED);
-	return p;
-}
-
-/* A revocation completes io_uring's poll, which ignores a wake-up whose key is EPOLLPRI alone. */
-static void t_poll_uring(void)
-{
-	struct io_uring_params params = { 0 };
-	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct io_uring_sqe *sqe;
-	struct io_uring_cqe *cqe;
-	uint8_t *sq, *cq;
-	pid_t child;
-	int ring = (int)syscall(SYS_io_uring_setup, 2, &params);
-
-	if (ring < 0)
-		SKIP("no io_uring");
-	sq = ring_part(ring, params.sq_off.array + 2 * 4, IORING_OFF_SQ_RING);
-	cq = ring_part(ring, params.cq_off.cqes + params.cq_entries * sizeof(*cqe),
-		       IORING_OFF_CQ_RING);
-	sqe = ring_part(ring, 2 * sizeof(*sqe), IORING_OFF_SQES);
-	*sqe = (struct io_uring_sqe){ .opcode = IORING_OP_POLL_ADD, .fd = drv, .user_data = 7 };
-	sqe->poll32_events = POLLPRI;
-	must_pin(drv, va, GPU_PAGE);
-	*(uint32_t *)(sq + params.sq_off.tail) = 1; /* array[0] is 0, the first entry */
-	CHECK_EQ(syscall(SYS_io_uring_enter, ring, 1, 0, 0, NULL, 0), 1);
-	CHECK_EQ(*(volatile uint32_t *)(cq + params.cq_off.tail), 0);
-	child = fork();
-	if (!child) {
-		usleep(100000);
-		_exit(gpu_free(prov, va) ? 1 : 0);
-	}
-	/* The time limit ends it otherwise. */
-	CHECK_EQ(syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0), 0);
-	cqe = (struct io_uring_cqe *)(cq + params.cq_off.cqes);
-	CHECK_EQ(cqe->user_data, 7);
-	CHECK_EQ(cqe->res, POLLPRI);
-	CHECK_EQ(wait_child(child), 0);
-}
-
-/*
- * A revocation completes Linux AIO's poll. A wake-up without a key makes a thread of the kernel ask
- * the driver for the events.
- */
-static void t_poll_aio(void)
-{
-	struct iocb cb = { .aio_lio_opcode = IOCB_CMD_POLL, .aio_fildes = (uint32_t)drv };
-	struct iocb *cbs = &cb;
-	uint64_t va = gpu_alloc(prov, GPU_PAGE);
-	struct io_event event;
-	aio_context_t ctx = 0;
-	pid_t child;
-
-	if (syscall(SYS_io_setup, 1, &ctx))
-		SKIP("no Linux AIO");
-	cb.aio_buf = POLLPRI;
-	must_pin(drv, va, GPU_PAGE);
-	CHECK_EQ(syscall(SYS_io_submit, ctx, 1, &cbs), 1);
-	child = fork();
-	if (!child) {
-		usleep(100000);
-		_exit(gpu_free(prov, va) ? 1 : 0);
-	}
-	/* The time limit ends it otherwise. */
-	CHECK_EQ(syscall(SYS_io_getevents, ctx, 1, 1, &event, NULL), 1);
-	CHECK_EQ(event.res, POLLPRI);
-	CHECK_EQ(wait_child(child), 0);
-	CHECK(!syscall(SYS_io_destroy, ctx));
 }
 
 static void t_gpu_process_first(void)
@@ -321,9 +212,6 @@ const struct test tests_revoke[] = {
 	{ "free-one-of-three", t_free_one_of_three, ANY_MODE, 0, 0 },
 	{ "free-memtype", t_free_memtype, ANY_MODE, 0, 0 },
 	{ "free-pinned-twice", t_free_pinned_twice, ANY_MODE, 0, 0 },
-	{ "poll-wakes", t_poll_wakes, BY_CALLBACK, 0, 0 },
-	{ "poll-uring", t_poll_uring, BY_CALLBACK, 0, 0 },
-	{ "poll-aio", t_poll_aio, BY_CALLBACK, 0, 0 },
 	{ "gpu-process-first", t_gpu_process_first, ANY_MODE, 0, 0 },
 	{ "all-orders", t_all_orders, ANY_MODE, 120, 0 },
 	{ "slow-callback-against-unpin", t_slow_callback_against_unpin, ANY_MODE, 0, 0 },
