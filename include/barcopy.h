@@ -34,7 +34,8 @@ extern "C" {
 #endif
 
 /**
- * The level of this header, which grows with each addition. Nothing is removed (docs/versions.md).
+ * The level of this header, which grows with each release that adds to it. Nothing is removed
+ * (docs/versions.md).
  */
 #define BARCOPY_API_VERSION 1
 

@@ -45,9 +45,15 @@ names = {"Handle": "gdr_mh_t", "Info": "gdr_info_v2_t", "Segment": "barcopy_copy
          "QueueOptions": "barcopy_queue_options_t", "QueueView": "barcopy_queue_view_t",
          "PortOptions": "barcopy_port_options_t", "PortView": "barcopy_port_view_t",
          "PortMessage": "barcopy_port_message_t"}
+absent = {  # from the module, and why
+    "barcopy_handle_seg_t": "no call of the module takes several mappings",
+}
 mine = {n for n, t in vars(_lib).items()
         if n[0] != "_" and isinstance(t, type) and issubclass(t, ctypes.Structure) and t is not ctypes.Structure}
 assert mine == set(names), mine ^ set(names)
+with open("tests/packages/layout", encoding="utf-8") as f:
+    public = {line.split()[1] for line in f if line.startswith("struct ")}
+assert public == set(names.values()) | set(absent), public ^ set(names.values()) ^ set(absent)
 for shown, raw in (CacheStats._fields, _lib.CacheStats), (Stats._fields[1:], _lib.RawStats):
     assert set(shown) == {f[0] for f in raw._fields_} - {"struct_size", "flags"}, (shown, raw)
 print('#include <stddef.h>\n#include "barcopy_queue.h"\n')
@@ -61,6 +67,28 @@ for name, c in names.items():
 PY
 [ "$(grep -c offsetof "$tmp/layout.c")" -gt 50 ] && gcc -fsyntax-only -Iinclude "$tmp/layout.c"
 ok "structs are those of the headers"
+
+# Every call of the headers is one of the module's, or stands here.
+"$python" - <<'PY'
+import re
+from barcopy import _lib
+absent = {
+    "barcopy_copyv_to_mappings": "as barcopy_handle_seg_t above",
+    "barcopy_copyv_from_mappings": "as barcopy_handle_seg_t above",
+    "barcopy_get_api_version": "a call that the library lacks says so by its name",
+    "gdr_get_attribute": "Mapping's properties have what depends on a mapping",
+    "gdr_get_info": "gdr_get_info_v2",
+    "gdr_get_mapping_type_string": "an enum has names",
+    "gdr_map": "gdr_map_v2",
+    "gdr_open": "barcopy_open",
+    "gdr_pin_buffer": "gdr_pin_buffer_v2",
+}
+with open("packaging/debian/libgdrapi2.symbols", encoding="utf-8") as f:
+    public = set(re.findall(r"^ ((?:gdr|barcopy)_\w+)@", f.read(), re.M))
+mine = set(_lib._PROTOTYPES)
+assert public == mine | set(absent), public ^ mine ^ set(absent)
+PY
+ok "the module has every call, or says why not"
 
 # The types for checkers: each public function, method and property names those of its parameters and of its result.
 "$python" - <<'PY'

@@ -41,10 +41,6 @@ CHECK(offsetof(gdr_info_v2_t, page_size) == 16);
 CHECK(offsetof(gdr_info_v2_t, tm_cycles) == 24);
 CHECK(offsetof(gdr_info_v2_t, cycles_per_ms) == 32);
 CHECK(offsetof(gdr_info_v2_t, mapping_type) == 40);
-CHECK(sizeof(barcopy_copy_seg_t) == 32);
-CHECK(offsetof(barcopy_copy_seg_t, map_ptr) == 0 && offsetof(barcopy_copy_seg_t, host_ptr) == 8);
-CHECK(offsetof(barcopy_copy_seg_t, size) == 16 && offsetof(barcopy_copy_seg_t, flags) == 24);
-CHECK(offsetof(barcopy_copy_seg_t, reserved) == 28);
 CHECK(sizeof(gdr_attr_t) == 4 && sizeof(gdr_mapping_type_t) == 4 && sizeof(gdr_pin_flags_t) == 4);
 CHECK(GPU_PAGE_SHIFT == 16 && GPU_PAGE_SIZE == 65536 && GPU_PAGE_OFFSET == 65535);
 CHECK(GPU_PAGE_MASK == ~65535UL);
@@ -90,6 +86,45 @@ if command -v g++ >/dev/null; then
 	ok "layout and values in C++"
 else
 	skip "layout and values in C++" "g++ is not installed"
+fi
+
+# The list of types, and what a change of the headers does to it: layout.py.
+tests/packages/layout.py check
+ok "the public types are the kept ones: make refresh-abi adds new ones"
+root=$tmp/root
+# changed NAME TEXT FILE SED-SCRIPT...: layout.py finds that change, and says TEXT
+changed() {
+	local name=$1 text=$2
+	shift 2
+	rm -rf "$root"
+	mkdir -p "$root/tests/packages" "$root/packaging/debian"
+	cp -R include "$root"
+	cp tests/packages/layout "$root/tests/packages"
+	cp packaging/debian/libgdrapi2.symbols "$root/packaging/debian"
+	[ "$name" != "after the tag" ] ||
+		(cd "$root" && git init -q && git add . && git -c user.name=t -c user.email=t commit -qm t && git tag v2.6.0)
+	while [ $# -gt 0 ]; do
+		sed -i "$2" "$root/$1"
+		shift 2
+	done
+	! tests/packages/layout.py check "$root" >"$tmp/said" && grep -qF -- "$text" "$tmp/said"
+	ok "found: $name"
+}
+changed "a member before others" "barcopy_stats_t.pins 24 8: was 16 8" include/barcopy.h 's/^\tuint64_t pins, unpins/\tuint64_t waits_made;\n&/'
+changed "a member at the end" "barcopy_bar_info_t.late 32 8: not in the list" \
+	include/barcopy.h 's/^} barcopy_bar_info_t;/\tuint64_t late;\n&/'
+changed "an enumerator before others" "BARCOPY_CMP_NE 3: was 2" include/barcopy.h 's/^\tBARCOPY_CMP_NE = 2/\tBARCOPY_CMP_XX = 2, BARCOPY_CMP_NE = 3/'
+changed "a type that went" "barcopy_handle_seg_t.seg: the headers lack it" include/barcopy.h 's/^\(\tbarcopy_copy_seg_t \)seg;/\1segment;/'
+changed "a level that no version brought" "BARCOPY_API_VERSION is 2: 1 versions" include/barcopy.h 's/API_VERSION 1$/API_VERSION 2/'
+new=' barcopy_zero@BARCOPY_1 2.6.1'
+changed "a new call without its level" "BARCOPY_API_VERSION is 1: 2 versions" packaging/debian/libgdrapi2.symbols "\$a\\$new"
+changed "a new call in an old node" "barcopy_zero came with 2.6.1: its node in src/libgdrapi.map is BARCOPY_2" \
+	packaging/debian/libgdrapi2.symbols "\$a\\$new"
+if command -v git >/dev/null; then
+	changed "after the tag" "barcopy_zero: v2.6.0 is tagged and lacks it" packaging/debian/libgdrapi2.symbols \
+		'$a\ barcopy_zero@BARCOPY_1 2.6.0'
+else
+	skip "found: after the tag" "no git"
 fi
 
 # Every public function has a comment before it.

@@ -3,7 +3,7 @@
 # Compares the library's binary interface with that of the last release (the last tag v*).
 #   abi.sh check BUILD_DIR [OLD]      exit code 0: equal or additions; 1: a break, with the report;
 #                                     77: not possible here
-#   abi.sh refresh BUILD_DIR VERSION  adds new symbols to the Debian symbols file
+#   abi.sh refresh BUILD_DIR VERSION  adds new symbols to the Debian symbols file, new types to the list of layout.py
 # OLD: another library to compare with; the last release's is built in BUILD_DIR/release.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -54,6 +54,7 @@ refresh)
 	} >"$2/symbols.new"
 	cat "$2/symbols.new" >"$symbols"
 	rm "$2/symbols.new"
+	tests/packages/layout.py refresh "$3"
 	;;
 *)
 	echo "usage: abi.sh check BUILD_DIR [OLD] | refresh BUILD_DIR VERSION" >&2
