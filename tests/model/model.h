@@ -115,6 +115,9 @@ static inline bool once_in(unsigned int n)
 /* Says what the step does, in a run that is printed. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define MUST(condition, ...) ck_assert_msg(condition, __VA_ARGS__)
+/* The rest of a struct of counters: one that the model does not know has counted. */
+#define MUST_BE_ZERO(rest) \
+	MUST(!memcmp(&(rest), &(__typeof__(rest)){ 0 }, sizeof(rest)), "a counter that is not modelled")
 
 /* ---- faults.c: one failing call inside the next call of the library --------------------------- */
 
