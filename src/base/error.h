@@ -32,7 +32,11 @@ static inline int gdri_check_flags(uint32_t flags, uint32_t known, const char *c
 const char *gdri_error_text(void); /* recorded last in this thread, or "" */
 void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */
 
-/* To stderr if GDRCOPY_ENABLE_LOGGING is set, from GDRCOPY_LOG_LEVEL (default: error) up. */
+/*
+ * To stderr if GDRCOPY_ENABLE_LOGGING is set, from GDRCOPY_LOG_LEVEL (default: error) up. Error: a
+ * failure that no call returns. Warn: the library does without what was asked for, or without a
+ * backend. Info: a limit that it chose. Debug: each failure that a call returns, and each choice.
+ */
 enum gdri_log_level { GDRI_LOG_DEBUG = 1, GDRI_LOG_INFO, GDRI_LOG_WARN, GDRI_LOG_ERROR };
 /* Costs one relaxed load where nothing is logged. */
 void gdri_log(enum gdri_log_level level, const char *fmt, ...)

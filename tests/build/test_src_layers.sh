@@ -75,4 +75,20 @@ for folder in tools perf; do
 		symbols "$out/$folder" "$PWD/$folder"
 	} | circles)"
 done
+
+# What src/ logs: the level and the text of each line. The head of gdri_log() in src/base/error.h has what a level means.
+grep -rhA1 'gdri_log(' src --include='*.c' | tr -d '\n' | grep -oE 'gdri_log\([^"]*"[^"]*"' | grep -oE 'GDRI_LOG_.*' |
+	sed -E 's/[ \t]+/ /g; s/GDRI_LOG_//g' | LC_ALL=C sort >"$tmp/logged"
+diff - "$tmp/logged" <<'END'
+DEBUG, "%s pins 0x%llx + 0x%zx"
+DEBUG, "errno %d: %s"
+ERROR, "%s was not destroyed: its memory stays allocated"
+ERROR, "freeing memory of barcopy_mem_alloc: %s"
+ERROR, "unmapping memory of barcopy_mem_alloc: %s"
+ERROR, "unpinning a shared region: %s"
+INFO, "no limit for a cache but what the BAR holds: %s"
+WARN : DEBUG, "%s: GPU %d, memory of %s: %s"
+WARN, "%s"
+END
+ok "each line of the log is in the list, with its level"
 finish
