@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The layers of src/ (docs/internals/design.md): a folder needs only those below it; and src/, tools/ and perf/
 # have no cycles of files. The tests read the files' includes and the objects' symbols.
+# Besides, lists that name lines of src/: mutants, planted faults, the log.
 # shellcheck source=tests/common/build.bash
 . "$(dirname "$0")/../common/build.bash"
 
@@ -75,6 +76,17 @@ for folder in tools perf; do
 		symbols "$out/$folder" "$PWD/$folder"
 	} | circles)"
 done
+
+# The mutation test and the planted faults run in make check-full; that their lists name lines of this tree is seen here.
+none "the lists of mutants name lines of the tree" "$(python3 -B tests/mutants/mutants.py --stale 2>&1)"
+none "... and the faults that are planted for the explorer" "$(python3 -B tests/explore/planted.py --stale 2>&1)"
+if command -v patch >/dev/null; then
+	none "... and those that are planted in the driver" "$(for p in gdrdrv/tests/planted/*.patch; do
+		patch -p1 -s -t --dry-run <"$p" >/dev/null 2>&1 || echo "$p does not apply"
+	done)"
+else
+	skip "... and those that are planted in the driver" "no patch"
+fi
 
 # What src/ logs: the level and the text of each line. The head of gdri_log() in src/base/error.h has what a level means.
 grep -rhA1 'gdri_log(' src --include='*.c' | tr -d '\n' | grep -oE 'gdri_log\([^"]*"[^"]*"' | grep -oE 'GDRI_LOG_.*' |

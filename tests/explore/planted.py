@@ -4,6 +4,7 @@
 
 planted.py BUILD [NAME...]   each fault's scenario has to fail at a seed from 1 to SEEDS.
 A text that the tree has not exactly once is an error: the fault has to be written anew.
+planted.py --stale             looks for these texts alone, and builds nothing.
 
 No scenario finds this, which stands in no list below: a miss that does not ask for invalidations at work
 (insert_locked() of miss.c): a program sees it only if it gets memory while it frees it. Nor this: an
@@ -282,7 +283,16 @@ def plant(tree, build, name):
                 f.write(text)
 
 
+def stale():
+    bad = [f"{name}: {path} has the text {n} times" for name, (_, edits) in FAULTS.items() for path, old, _ in edits
+           for n in [open(path, encoding="utf-8").read().count(old)] if n != 1]
+    print("\n".join(bad), end="\n" if bad else "")
+    return bool(bad)
+
+
 def main():
+    if sys.argv[1:] == ["--stale"]:
+        return stale()
     build, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or list(FAULTS)
     failed = 0
     with tempfile.TemporaryDirectory(dir=build) as tmp:

@@ -4,6 +4,7 @@
 
   tests/mutants/mutants.py [-f FILE]... [-s SEED]... [-n COUNT] [-j JOBS] [-o BUILD_DIR]
   tests/mutants/mutants.py [-o BUILD_DIR] --fences
+  tests/mutants/mutants.py --stale
 
 The changes of a seed are COUNT (40) first-order mutants of each layer of src/ and of include/barcopy_queue.cuh (layer
 queue), chosen by a hash of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those
@@ -19,6 +20,8 @@ it: an equivalent stays one until its own line changes, and a line that names no
 
 --fences takes out one fence of the copies after another instead: its instruction in fence.h, each call of it, and the
 rule that cached mappings need none. test_copy_fences must fail by an assertion.
+
+--stale builds nothing: each line of mutants.alive and mutants.txt has to name a change of this tree.
 
 A mutant's tree is made of hard links; make builds in it what the change asks for. The programs that caught mutants
 of the file before run first; BUILD_DIR/mutants.json remembers them. What they all let live runs under the scheduler
@@ -486,6 +489,7 @@ def main():
     a.add_argument('-n', metavar='COUNT', type=int, default=40)
     a.add_argument('-j', metavar='JOBS', type=int, default=os.cpu_count())
     a.add_argument('--fences', action='store_true')
+    a.add_argument('--stale', action='store_true')
     a = a.parse_args()
     a.o = os.path.abspath(a.o)
     os.chdir(os.path.dirname(os.path.abspath(__file__)) + '/../..')
@@ -510,6 +514,16 @@ def main():
                     floors[words[1]] = int(words[2])
                 else:
                     equivalents[tuple(words[0].split(' ', 1)) + (words[1],)] = words[2]
+    def judge_equivalents():
+        known = {(x.file, x.function, x.text) for x in everything}
+        for x in filter(lambda e: e not in known, equivalents):
+            ok(False, f'tests/mutants/mutants.alive: no such mutant: {" ".join(x)}')
+
+    if a.stale:
+        judge_equivalents()
+        for x in filter(lambda x: x.source is None, by_hand()):
+            ok(False, f'tests/mutants/mutants.txt: its expression changes nothing: {x.op}')
+        return 1 if failed else 0
     rounds = {}
     if a.fences:
         rounds['fences'] = list(fences())
@@ -557,9 +571,7 @@ def main():
         pool.shutdown(cancel_futures=True)
         shutil.rmtree(runner.dir, ignore_errors=True)
     if equivalents:
-        known = {(x.file, x.function, x.text) for x in everything}
-        for x in filter(lambda e: e not in known, equivalents):
-            ok(False, f'tests/mutants/mutants.alive: no such mutant: {" ".join(x)}')
+        judge_equivalents()
     print(f'{passed} passed, {failed} failed, 0 skipped')
     return 1 if failed else 0
 
