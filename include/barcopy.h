@@ -330,7 +330,9 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 
 /**
  * Unmaps, unpins and frees. The GPU must have finished its work on the memory. The call zeroes
- * *mem, so that a second call on it returns EINVAL.
+ * *mem, so that a second call on it returns EINVAL. If a part of the end fails, the call does the
+ * rest, zeroes *mem and returns the first failure. Memory that a reset of the device, or the end of
+ * its CUDA context, has freed is no failure.
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES;
  *         ENOMEM (munmap() failed); EIO.
  */
@@ -423,7 +425,10 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		  gdr_mh_t *handle);
 
 /**
- * Ends a range; the pages stay mapped while another range of the context lies in them.
+ * Ends a range; the pages stay mapped while another range of the context lies in them. The handle
+ * is invalid afterwards, also if the unmap or the unpin fails. Where threads end ranges at the same
+ * time, one of them may unmap for others, and the failure is returned once: by one of them, or by
+ * gdr_close().
  * @return 0; EINVAL (g, or not a handle of barcopy_map_range()); EACCES; ENOMEM (munmap() failed);
  *         EIO.
  */
@@ -522,8 +527,11 @@ typedef struct barcopy_region {
 int barcopy_cache_create(gdr_t g, const barcopy_cache_options_t *options, barcopy_cache_t *cache);
 
 /**
- * Unpins everything and ends the cache. No other thread may be in a call on it.
- * @return 0; EBUSY (a region is in use; the cache is unchanged); EINVAL; EACCES.
+ * Unpins everything and ends the cache. No other thread may be in a call on it. If an unpin fails,
+ * or one of an earlier call on the cache has failed, the call does the rest and returns the first
+ * failure.
+ * @return 0; EBUSY (a region is in use; the cache is unchanged); EINVAL; EACCES; ENOMEM (munmap()
+ *         failed); EIO.
  */
 int barcopy_cache_destroy(barcopy_cache_t cache);
 

@@ -163,8 +163,9 @@ int barcopy_queue_stop(barcopy_queue_t queue, uint32_t flags);
  * Ends a queue at once. No other thread may be in a call on it, and no kernel that has its view may
  * run or be pending, as for cudaFree(): stop it, and synchronise its stream. gdr_close() aborts
  * queues and ports of its context and leaves their memory allocated. It does not wait for calls on
- * them, and may end the mapping: no other thread may be in such a call then.
- * @return 0; EINVAL (queue); EACCES.
+ * them, and may end the mapping: no other thread may be in such a call then. If a part of the end
+ * fails, the call does the rest and returns the first failure.
+ * @return 0; EINVAL (queue); EACCES; ENOMEM (munmap() failed); EIO.
  */
 int barcopy_queue_destroy(barcopy_queue_t queue);
 

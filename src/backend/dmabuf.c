@@ -135,8 +135,11 @@ static int pin_untried(const struct gdri_pin_request *request, struct gdri_pin *
 	pin->persistent = true;
 	pin->fd = fd;
 	if (!request->mapped) { /* mappings come and go */
-		munmap(map, pin->mapped_size);
-		return 0;
+		if (!munmap(map, pin->mapped_size))
+			return 0;
+		rc = gdri_fail(EIO, "munmap: %s", strerror(errno)); /* no shortage: no retry */
+		gdri_fork_close(fd);
+		return rc;
 	}
 	/* The mapping, which exists as long as the pin, holds the buffer. */
 	gdri_fork_close(fd);

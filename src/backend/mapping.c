@@ -120,7 +120,7 @@ int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void
 int gdri_pages_unmap(struct gdri_pin *pin)
 {
 	if (munmap(pin->map, pin->map_length))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
+		return gdri_fail(errno == ENOMEM ? ENOMEM : EIO, "munmap: %s", strerror(errno));
 	return 0;
 }
 

@@ -431,16 +431,15 @@ int gdri_rm_range_open(const struct gdri_rm_gpu *gpu, const struct gdri_pin_requ
 /* Pages that could not be removed keep their objects, and BAR1, until the process ends. */
 int gdri_rm_range_close(struct gdri_rm_range *range)
 {
-	int first = range->mapped ? gdri_fail(EIO, "the range is still mapped") : 0;
+	struct gdri_first first = { 0 };
 
-	for (size_t i = 0; !range->mapped && i < range->count; i++) {
-		int rc = free_object(range, range->objects[i].object);
-
-		first = first ? first : rc;
-	}
+	if (range->mapped)
+		gdri_first_note(&first, gdri_fail(EIO, "the range is still mapped"));
+	for (size_t i = 0; !range->mapped && i < range->count; i++)
+		gdri_first_note(&first, free_object(range, range->objects[i].object));
 	free(range->objects);
 	free(range);
-	return first;
+	return gdri_first_failure(&first);
 }
 
 /* ---- CPU mappings ---------------------------------------------------------------------------- */
@@ -544,14 +543,11 @@ int gdri_rm_map(struct gdri_rm_range *range, size_t length, bool read_only, void
  */
 int gdri_rm_unmap(struct gdri_rm_range *range, void *map, size_t length)
 {
-	int first = 0;
+	struct gdri_first first = { 0 };
 
 	if (munmap(map, length))
-		return gdri_fail(errno, "munmap: %s", strerror(errno));
-	while (range->mapped) {
-		int rc = rm_unmap(range, &range->objects[--range->mapped]);
-
-		first = first ? first : rc;
-	}
-	return first;
+		return gdri_fail(errno == ENOMEM ? ENOMEM : EIO, "munmap: %s", strerror(errno));
+	while (range->mapped)
+		gdri_first_note(&first, rm_unmap(range, &range->objects[--range->mapped]));
+	return gdri_first_failure(&first);
 }

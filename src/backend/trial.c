@@ -93,14 +93,19 @@ static int open_buffer(struct buffer *b)
 	return 0;
 }
 
+/* A failure concerns no caller: the trial's verdict holds. */
 static void close_buffer(struct buffer *b)
 {
+	struct gdri_first first = { 0 };
+
 	if (b->pin.map)
-		attempt.of->backend->unmap(&b->pin);
+		gdri_first_note(&first, attempt.of->backend->unmap(&b->pin));
 	if (b->pinned)
-		attempt.of->backend->unpin(&b->pin);
-	gdri_cuda_engine_free(b->engine);
-	gdri_cuda_free(&b->memory);
+		gdri_first_note(&first, attempt.of->backend->unpin(&b->pin));
+	gdri_first_note(&first, gdri_cuda_engine_free(b->engine));
+	gdri_first_note(&first, gdri_cuda_free(&b->memory));
+	if (first.rc)
+		gdri_log(GDRI_LOG_ERROR, "memory of the trial stays: %s", first.text.s);
 }
 
 static int by_gpu(struct buffer *b, bool to, unsigned char *host)

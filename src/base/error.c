@@ -135,3 +135,22 @@ void gdri_text_add(struct gdri_text *text, const char *fmt, ...)
 	if (n > 0)
 		text->len += (size_t)n < room ? (size_t)n : room - 1;
 }
+
+void gdri_first_note(struct gdri_first *first, int rc)
+{
+	if (!rc)
+		return;
+	if (first->rc) {
+		gdri_log(GDRI_LOG_ERROR, "%s", gdri_error_text());
+		return;
+	}
+	first->rc = rc;
+	gdri_text_add(&first->text, "%s", gdri_error_text());
+}
+
+int gdri_first_failure(const struct gdri_first *first)
+{
+	if (first->rc)
+		gdri_error_say(first->text.s);
+	return first->rc;
+}

@@ -51,4 +51,15 @@ struct gdri_text {
 void gdri_text_add(struct gdri_text *text, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
+/*
+ * The first failure of an end that goes on after it. A later failure is logged, and does not take
+ * its text away. Begins as zeroes.
+ */
+struct gdri_first {
+	int rc;
+	struct gdri_text text;
+};
+void gdri_first_note(struct gdri_first *first, int rc); /* 0, or -errno with its text */
+int gdri_first_failure(const struct gdri_first *first); /* the same of the first one */
+
 #endif

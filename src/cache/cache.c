@@ -15,6 +15,7 @@ static void init_cache(struct gdri_slot *slot)
 	       offsetof(struct gdri_cache, lock) - offsetof(struct gdri_cache, invalidating));
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_mutex_init(&cache->ending, NULL);
+	pthread_mutex_init(&cache->lost_lock, NULL);
 }
 
 static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t *options,
@@ -113,10 +114,11 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *s)
 	gdri_cache_unlock(cache);
 }
 
-/* Called with the lock held, which it releases. */
-static void end_locked(struct gdri_cache *cache)
+/* Called with the lock held, which it releases. Returns the first failure. */
+static int end_locked(struct gdri_cache *cache)
 {
 	struct gdri_entry *e;
+	int rc;
 
 	gdri_slot_retire(&cache->slot);
 	/* An invalidation at work ends by itself; one that begins now finds the name retired. */
@@ -130,6 +132,7 @@ static void end_locked(struct gdri_cache *cache)
 			gdri_cache_close_locked(cache, e);
 	}
 	gdri_cache_unlock_and_wait(cache);
+	rc = gdri_cache_lost(cache);
 	pthread_mutex_lock(&cache->ctx->lock);
 	for (int i = 0; i < GDRI_CACHE_SHARDS; i++)
 		gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_HIT,
@@ -137,6 +140,7 @@ static void end_locked(struct gdri_cache *cache)
 	LIST_REMOVE(cache, link);
 	pthread_mutex_unlock(&cache->ctx->lock);
 	gdri_slots_free(cache->keeps ? &gdri_caches : &gdri_ranges, &cache->slot);
+	return rc;
 }
 
 int gdri_cache_destroy(struct gdri_cache *cache)
@@ -149,19 +153,20 @@ int gdri_cache_destroy(struct gdri_cache *cache)
 			gdri_cache_unlock(cache);
 			return gdri_fail(EBUSY, "a region of the cache is in use");
 		}
-	end_locked(cache);
-	return 0;
+	return end_locked(cache);
 }
 
-void gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
+int gdri_caches_end(struct gdri_ctx *ctx, bool keeps)
 {
 	struct gdri_cache *cache = LIST_FIRST(&ctx->caches), *next;
+	struct gdri_first first = { 0 };
 
 	for (; cache; cache = next) {
 		next = LIST_NEXT(cache, link);
 		if (cache->keeps == keeps) {
 			gdri_cache_lock(cache);
-			end_locked(cache);
+			gdri_first_note(&first, end_locked(cache));
 		}
 	}
+	return gdri_first_failure(&first);
 }

@@ -117,6 +117,9 @@ struct gdri_cache {
 	_Atomic(struct gdri_entry *) released; /* taken out, to be unpinned by a drain */
 	_Atomic uint64_t leaving; /* bytes of those not unpinned yet */
 	pthread_mutex_t ending; /* of the thread that drains */
+	pthread_mutex_t lost_lock; /* the innermost lock; guards the next */
+	struct gdri_first lost; /* an unpin that failed and that no call has returned yet */
+	_Atomic bool any_lost;
 
 	struct {
 		_Alignas(64) _Atomic uint64_t hits;
@@ -143,11 +146,21 @@ extern const struct gdri_region_kind gdri_kind_range, gdri_kind_cached;
 int gdri_cache_create(struct gdri_ctx *ctx, bool keeps, const barcopy_cache_options_t *options,
 		      uint32_t flags, struct gdri_cache **out);
 
-/* -EBUSY while a region is in use. */
+/* -EBUSY while a region is in use. Other failures are gdri_cache_lost()'s: the cache has ended. */
 int gdri_cache_destroy(struct gdri_cache *cache);
 
-/* Ends the registration caches (keeps), or the caches of ranges, of a retired context. */
-void gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
+/*
+ * Returns the first unpin that has failed since the last call, and its text. The thread that
+ * unpins may be in a call that has not failed itself, such as a put, so the failure waits here for
+ * the end of a range or of the cache.
+ */
+int gdri_cache_lost(struct gdri_cache *cache);
+
+/*
+ * Ends the registration caches (keeps), or the caches of ranges, of a retired context. Returns the
+ * first failure.
+ */
+int gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
 /* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
 int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);

@@ -24,15 +24,41 @@ static bool unlist_locked(struct gdri_cache *cache, struct gdri_entry *e)
 	return true;
 }
 
+static void keep_lost(struct gdri_cache *cache, const struct gdri_first *first)
+{
+	pthread_mutex_lock(&cache->lost_lock);
+	if (!cache->lost.rc)
+		cache->lost = *first;
+	atomic_store(&cache->any_lost, true);
+	pthread_mutex_unlock(&cache->lost_lock);
+	gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", first->text.s);
+}
+
+int gdri_cache_lost(struct gdri_cache *cache)
+{
+	struct gdri_first first;
+
+	if (!atomic_load(&cache->any_lost))
+		return 0;
+	pthread_mutex_lock(&cache->lost_lock);
+	first = cache->lost;
+	cache->lost.rc = 0;
+	atomic_store(&cache->any_lost, false);
+	pthread_mutex_unlock(&cache->lost_lock);
+	return gdri_first_failure(&first);
+}
+
 static void unpin(struct gdri_cache *cache, struct gdri_entry *e)
 {
+	struct gdri_first first = { 0 };
 	struct gdri_handle *handle;
 
 	/* gdr_close() may have ended the handle; ranges have handles of their own. */
 	if (cache->keeps && !gdri_handle_lock(cache->ctx, e->handle, &handle))
-		gdri_handle_release_locked(handle);
-	if (gdri_region_unpin(&e->region))
-		gdri_log(GDRI_LOG_ERROR, "unpinning a shared region: %s", gdri_error_text());
+		gdri_first_note(&first, gdri_handle_release_locked(handle));
+	gdri_first_note(&first, gdri_region_unpin(&e->region));
+	if (first.rc)
+		keep_lost(cache, &first);
 	/* Not a range: a call may undo its own. gdri_handle_end() counts those that callers end. */
 	if (cache->keeps)
 		atomic_fetch_add(&cache->ctx->unpinned, 1);

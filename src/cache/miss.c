@@ -231,8 +231,9 @@ static int open_locked(struct gdri_cache *cache, struct gdri_entry *e, const str
 static int put_range(struct gdri_region *region)
 {
 	struct gdri_entry *e = gdri_entry_of(region);
+	struct gdri_cache *cache = e->cache; /* the entry may end */
 
-	return gdri_cache_unuse(e->cache, e);
+	return gdri_cache_unuse(cache, e) ?: gdri_cache_lost(cache);
 }
 
 const struct gdri_region_kind gdri_kind_range = { "barcopy_map_range", "barcopy_unmap_range",

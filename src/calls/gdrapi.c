@@ -50,6 +50,7 @@ gdr_t gdr_open(void)
 
 int gdr_close(gdr_t g)
 {
+	struct gdri_first first = { 0 };
 	struct gdri_ctx *ctx;
 	int rc;
 
@@ -58,10 +59,11 @@ int gdr_close(gdr_t g)
 	if (!rc) {
 		gdri_rings_end(ctx); /* their memory is among the handles */
 		/* Before the handles: a last put under way ends a handle. */
-		gdri_caches_end(ctx, true);
-		rc = gdri_handles_end(ctx);
-		gdri_caches_end(ctx, false);
-		gdri_ctx_free(ctx);
+		gdri_first_note(&first, gdri_caches_end(ctx, true));
+		gdri_first_note(&first, gdri_handles_end(ctx));
+		gdri_first_note(&first, gdri_caches_end(ctx, false));
+		gdri_first_note(&first, gdri_ctx_free(ctx));
+		rc = gdri_first_failure(&first);
 	}
 	gdri_inside_leave();
 	return gdri_out(rc);
@@ -139,7 +141,7 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 {
-	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_pin));
+	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_pin, NULL));
 }
 
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)

@@ -29,9 +29,10 @@ int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_
 
 int barcopy_mem_free(gdr_t g, barcopy_mem_t *mem)
 {
-	int rc = mem ? gdri_handle_end(g, mem->handle, &gdri_kind_mem) : gdri_null("mem");
+	bool ended = false;
+	int rc = mem ? gdri_handle_end(g, mem->handle, &gdri_kind_mem, &ended) : gdri_null("mem");
 
-	if (!rc)
+	if (ended)
 		memset(mem, 0, sizeof(*mem));
 	return gdri_out(rc);
 }
@@ -152,7 +153,7 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 
 int barcopy_unmap_range(gdr_t g, gdr_mh_t handle)
 {
-	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_range));
+	return gdri_out(gdri_handle_end(g, handle, &gdri_kind_range, NULL));
 }
 
 int barcopy_get_bar_info(int device, barcopy_bar_info_t *info)

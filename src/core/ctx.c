@@ -19,6 +19,7 @@ GDRI_SLOTS(static, contexts);
 
 int gdri_ctx_open(uint32_t flags, gdr_t *g)
 {
+	struct gdri_first first = { 0 };
 	struct gdri_ctx *ctx;
 	int rc;
 
@@ -39,9 +40,10 @@ int gdri_ctx_open(uint32_t flags, gdr_t *g)
 	gdri_cuda_hold();
 	rc = gdri_backends_open(&ctx->backends, flags & BARCOPY_OPEN_ANY);
 	if (rc) {
-		gdri_cuda_drop();
+		gdri_first_note(&first, rc);
+		gdri_first_note(&first, gdri_cuda_drop());
 		gdri_slots_free(&contexts, &ctx->slot);
-		return rc;
+		return gdri_first_failure(&first);
 	}
 	*g = (gdr_t)(uintptr_t)gdri_slot_publish(&ctx->slot);
 	return 0;
@@ -97,9 +99,12 @@ int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx)
 	return 0;
 }
 
-void gdri_ctx_free(struct gdri_ctx *ctx)
+int gdri_ctx_free(struct gdri_ctx *ctx)
 {
+	int rc;
+
 	gdri_backends_close(&ctx->backends);
-	gdri_cuda_drop();
+	rc = gdri_cuda_drop();
 	gdri_slots_free(&contexts, &ctx->slot);
+	return rc;
 }

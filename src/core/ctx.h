@@ -41,6 +41,6 @@ int gdri_ctx_put(struct gdri_ctx *ctx, int rc); /* returns rc */
  * caller ends handles, caches and queues; the free closes the backends.
  */
 int gdri_ctx_retire(gdr_t g, struct gdri_ctx **ctx);
-void gdri_ctx_free(struct gdri_ctx *ctx);
+int gdri_ctx_free(struct gdri_ctx *ctx); /* 0 or -errno: it ends in either case */
 
 #endif

@@ -85,6 +85,7 @@ const struct gdri_region_kind gdri_kind_pin = { "gdr_pin_buffer", "gdr_unpin_buf
 int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_mh_t *h)
 {
 	struct gdri_region *region = malloc(sizeof(*region));
+	struct gdri_first first = { 0 };
 	int rc = region ? gdri_region_open(region, &ctx->backends, request, 0)
 			: gdri_fail(ENOMEM, "no memory for a pin");
 
@@ -94,9 +95,10 @@ int gdri_handle_pin(struct gdri_ctx *ctx, struct gdri_pin_request *request, gdr_
 	}
 	region->kind = &gdri_kind_pin;
 	rc = gdri_handle_new(ctx, region, region->low, region->high, h);
+	gdri_first_note(&first, rc);
 	if (rc)
-		put_pin(region);
-	return rc;
+		gdri_first_note(&first, put_pin(region));
+	return gdri_first_failure(&first);
 }
 
 int gdri_handle_lock(struct gdri_ctx *ctx, gdr_mh_t h, struct gdri_handle **out)
@@ -175,7 +177,9 @@ static int set_copy_options_locked(struct gdri_handle *handle,
 		return rc;
 	handle->offload = offload;
 	publish_plan(handle);
-	gdri_offload_free(former);
+	/* The new options hold: no failure of the call. */
+	if (gdri_offload_free(former))
+		gdri_log(GDRI_LOG_ERROR, "ending former copy options: %s", gdri_error_text());
 	return 0;
 }
 
@@ -238,23 +242,24 @@ bool gdri_handle_length_matches(const struct gdri_handle *handle, size_t size)
 
 int gdri_handle_release_locked(struct gdri_handle *handle)
 {
-	int rc = 0, rc2;
+	struct gdri_first first = { 0 };
 
 	gdri_slot_retire(&handle->slot);
 	if (handle->pin.map)
-		rc = gdri_handle_unmap_locked(handle);
-	gdri_offload_free(handle->offload);
+		gdri_first_note(&first, gdri_handle_unmap_locked(handle));
+	gdri_first_note(&first, gdri_offload_free(handle->offload));
 	handle->offload = NULL;
 	pthread_mutex_lock(&handle->ctx->lock);
 	LIST_REMOVE(handle, link);
 	pthread_mutex_unlock(&handle->ctx->lock);
 	pthread_mutex_unlock(&handle->lock);
-	rc2 = handle->region->kind->put ? handle->region->kind->put(handle->region) : 0;
+	if (handle->region->kind->put)
+		gdri_first_note(&first, handle->region->kind->put(handle->region));
 	gdri_slots_free(&gdri_handles, &handle->slot);
-	return rc ? rc : rc2;
+	return gdri_first_failure(&first);
 }
 
-int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind)
+int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind, bool *ended)
 {
 	struct gdri_handle *handle;
 	struct gdri_ctx *ctx;
@@ -264,20 +269,20 @@ int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind)
 		return rc;
 	ctx = handle->ctx;
 	rc = gdri_handle_release_locked(handle);
+	if (ended)
+		*ended = true;
 	atomic_fetch_add(&ctx->unpinned, 1);
 	return gdri_ctx_put(ctx, rc);
 }
 
 int gdri_handles_end(struct gdri_ctx *ctx)
 {
+	struct gdri_first first = { 0 };
 	struct gdri_handle *handle;
-	int rc, first = 0;
 
 	while ((handle = LIST_FIRST(&ctx->handles))) {
 		pthread_mutex_lock(&handle->lock);
-		rc = gdri_handle_release_locked(handle);
-		if (!first)
-			first = rc;
+		gdri_first_note(&first, gdri_handle_release_locked(handle));
 	}
-	return first;
+	return gdri_first_failure(&first);
 }

@@ -113,7 +113,8 @@ int gdri_handle_enter(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind,
 		      struct gdri_handle **out);
 int gdri_handle_leave(struct gdri_handle *handle, int rc);
 
-int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind);
+/* Returns the first failure of the end, too. ended: NULL; or set if the handle is gone. */
+int gdri_handle_end(gdr_t g, gdr_mh_t h, const struct gdri_region_kind *kind, bool *ended);
 
 /* Releases all handles of a retired context; returns the first failure. */
 int gdri_handles_end(struct gdri_ctx *ctx);

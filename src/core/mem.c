@@ -56,15 +56,13 @@ static int end_allocation(struct gdri_allocation *a, bool stays)
 static int put_block(struct gdri_region *region)
 {
 	struct block *block = (struct block *)region;
+	struct gdri_first first = { 0 };
 
-	if (gdri_region_close(region))
-		gdri_log(GDRI_LOG_ERROR, "unmapping memory of barcopy_mem_alloc: %s",
-			 gdri_error_text());
-	if (block->allocation.addr && end_allocation(&block->allocation, block->stays))
-		gdri_log(GDRI_LOG_ERROR, "freeing memory of barcopy_mem_alloc: %s",
-			 gdri_error_text());
+	gdri_first_note(&first, gdri_region_close(region));
+	if (block->allocation.addr)
+		gdri_first_note(&first, end_allocation(&block->allocation, block->stays));
 	free(block);
-	return 0;
+	return gdri_first_failure(&first);
 }
 
 const struct gdri_region_kind gdri_kind_mem = { "barcopy_mem_alloc", "barcopy_mem_free",
@@ -82,27 +80,30 @@ static int map(struct gdri_ctx *ctx, struct gdri_allocation *a, bool stays,
 					    .size = a->size,
 					    .imported = imported };
 	barcopy_mem_t result = { .device_ptr = a->addr, .size = a->size };
+	struct gdri_first first = { 0 };
 	struct block *block = malloc(sizeof(*block));
 	int rc = block ? gdri_region_open(&block->region, &ctx->backends, &request,
 					  GDRI_REGION_MAPPED)
 		       : gdri_fail(ENOMEM, "no memory for an allocation");
 
 	if (rc) {
+		gdri_first_note(&first, rc);
 		if (a->addr)
-			end_allocation(a, stays);
+			gdri_first_note(&first, end_allocation(a, stays));
 		free(block);
-		return rc;
+		return gdri_first_failure(&first);
 	}
 	block->allocation = *a;
 	block->stays = stays;
 	block->region.kind = stays ? &kind_ring : &gdri_kind_mem;
 	result.cpu_ptr = gdri_region_pointer(&block->region, a->addr);
 	rc = gdri_handle_new(ctx, &block->region, a->addr, a->addr + a->size, &result.handle);
+	gdri_first_note(&first, rc);
 	if (rc)
-		put_block(&block->region);
+		gdri_first_note(&first, put_block(&block->region));
 	else
 		*mem = result;
-	return rc;
+	return gdri_first_failure(&first);
 }
 
 static int alloc_kind(struct gdri_ctx *ctx, enum gdri_allocation_kind kind, int device, size_t size,

@@ -136,10 +136,10 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 	return rc;
 }
 
-void gdri_offload_free(struct gdri_offload *a)
+int gdri_offload_free(struct gdri_offload *a)
 {
-	if (!a)
-		return;
-	gdri_cuda_engine_free(a->engine);
+	int rc = a ? gdri_cuda_engine_free(a->engine) : 0;
+
 	free(a);
+	return rc;
 }

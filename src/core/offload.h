@@ -16,8 +16,8 @@ int gdri_offload_new(const struct gdri_region *region, const struct gdri_pin *pi
 		     uint64_t high, const barcopy_copy_options_t *options,
 		     struct gdri_offload **offload);
 
-/* No copy may be under way on its plan. NULL is nothing. */
-void gdri_offload_free(struct gdri_offload *offload);
+/* No copy may be under way on its plan. NULL is nothing. 0 or -errno: it ends in either case. */
+int gdri_offload_free(struct gdri_offload *offload);
 
 /* The plan for the pin's mapping, until the next call. */
 const struct gdri_copy_plan *gdri_offload_plan(struct gdri_offload *offload);

@@ -43,10 +43,12 @@ static int unmap_pin(struct gdri_pin *pin)
 
 int gdri_region_unpin(struct gdri_region *region)
 {
-	int rc = region->pin.map ? unmap_pin(&region->pin) : 0;
-	int rc2 = gdri_backends_unpin(&region->pin);
+	struct gdri_first first = { 0 };
 
-	return rc ? rc : rc2;
+	if (region->pin.map)
+		gdri_first_note(&first, unmap_pin(&region->pin));
+	gdri_first_note(&first, gdri_backends_unpin(&region->pin));
+	return gdri_first_failure(&first);
 }
 
 int gdri_region_close(struct gdri_region *region)

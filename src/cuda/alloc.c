@@ -54,6 +54,8 @@ static int alloc_vmm(struct gdri_allocation *a, CUdevice dev, int fd, CUdevicept
 	CUmemGenericAllocationHandle handle;
 	CUmemAllocationProp prop;
 	size_t grain, size = a->size;
+	struct gdri_first first = { 0 };
+	bool placed;
 	int rc = vmm_properties(dev, &prop);
 
 	if (!rc)
@@ -74,9 +76,14 @@ static int alloc_vmm(struct gdri_allocation *a, CUdevice dev, int fd, CUdevicept
 			     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (rc)
 		return rc;
-	rc = place_vmm(handle, dev, a->size, grain, ptr);
-	gdri_cu.cuMemRelease(handle); /* the map keeps the memory */
-	return rc;
+	gdri_first_note(&first, place_vmm(handle, dev, a->size, grain, ptr));
+	placed = !first.rc;
+	gdri_first_note(&first, gdri_cuda_release(handle)); /* the map keeps the memory */
+	if (placed && first.rc) {
+		gdri_cu.cuMemUnmap(*ptr, a->size);
+		gdri_cu.cuMemAddressFree(*ptr, a->size);
+	}
+	return gdri_first_failure(&first);
 }
 
 static int alloc_host(struct gdri_allocation *a, bool cached, CUdeviceptr *ptr)
@@ -135,53 +142,85 @@ int gdri_cuda_alloc(struct gdri_allocation *a, enum gdri_allocation_kind kind, i
  * driver 580, 2026-11-22: 1 s while a kernel spun for 1 s). The stream-ordered call also
  * takes memory of cuMemAlloc() and waits for its own stream only (0.15 ms there).
  */
-static CUresult free_by_stream(CUdeviceptr addr)
+static int free_by_stream(CUdeviceptr addr, bool *freed)
 {
+	struct gdri_first first = { 0 };
 	CUstream stream;
-	CUresult r;
+	int rc;
 
+	*freed = false;
 	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	r = gdri_cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-	if (r)
-		return r;
-	r = gdri_cu.cuMemFreeAsync(addr, stream);
-	if (!r)
-		gdri_cu.cuStreamSynchronize(stream);
-	gdri_cu.cuStreamDestroy_v2(stream);
-	return r;
+		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemFreeAsync");
+	rc = GDRI_CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	if (rc)
+		return rc;
+	gdri_first_note(&first, GDRI_CU(cuMemFreeAsync, addr, stream));
+	*freed = !first.rc;
+	if (*freed)
+		gdri_first_note(&first, GDRI_CU(cuStreamSynchronize, stream));
+	gdri_first_note(&first, GDRI_CU(cuStreamDestroy_v2, stream));
+	return gdri_first_failure(&first);
 }
 
-static CUresult free_device(const struct gdri_allocation *a)
+/* Addresses that are still mapped are not given back. */
+static int free_vmm(const struct gdri_allocation *a)
 {
+	int rc = GDRI_CU(cuMemUnmap, a->addr, a->size);
+
+	return rc ?: GDRI_CU(cuMemAddressFree, a->addr, a->size);
+}
+
+/* Has the end of its context, a reset or the end of CUDA freed it? False if CUDA does not say. */
+static bool has_ended(const struct gdri_allocation *a)
+{
+	unsigned long long now = 0;
 	CUresult r;
 
-	if (a->kind == GDRI_ALLOCATION_PLAIN)
-		return free_by_stream(a->addr);
-	r = gdri_cu.cuMemUnmap(a->addr, a->size);
-	return r ? r : gdri_cu.cuMemAddressFree(a->addr, a->size);
+	if (!a->buffer_id)
+		return false;
+	r = gdri_cu.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, a->addr);
+	return r ? r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_DEINITIALIZED
+		 : now != a->buffer_id;
+}
+
+/*
+ * Memory of cuMemCreate belongs to no context and outlives a reset: then it is freed without one
+ * (CUDA driver API, 6.14: of these calls none returns CUDA_ERROR_INVALID_CONTEXT).
+ */
+static int enter_for(const struct gdri_allocation *a, struct gdri_cuda_scope *s)
+{
+	if (a->kind != GDRI_ALLOCATION_VMM || gdri_cuda_context_works(a->context))
+		return gdri_cuda_enter(s, a->context, -1);
+	gdri_cuda_relax(s);
+	return 0;
 }
 
 int gdri_cuda_free(struct gdri_allocation *a)
 {
-	uint64_t id = a->buffer_id ? gdri_cuda_buffer_id(a->addr) : 0;
 	struct gdri_cuda_scope s;
-	CUresult r;
-	int rc;
+	bool freed = false;
+	int rc = 0;
 
-	if (id && id != a->buffer_id)
-		return gdri_fail(
-			EINVAL,
-			"the memory ended with its CUDA context; its address has other memory now");
-	rc = gdri_cuda_enter(&s, a->context, -1);
-	if (rc)
-		return rc;
-	r = a->kind == GDRI_ALLOCATION_HOST ? gdri_cu.cuMemFreeHost(a->host) : free_device(a);
-	if (r && a->kind == GDRI_ALLOCATION_PLAIN)
-		r = gdri_cu.cuMemFree_v2(a->addr);
-	rc = gdri_cuda_result(r, "freeing device memory");
+	if (has_ended(a))
+		return 0;
+	/* What fails at an end is for no caller to mend: EIO, whatever CUDA answers. */
+	if (enter_for(a, &s))
+		return -EIO;
+	switch (a->kind) {
+	case GDRI_ALLOCATION_VMM:
+		rc = free_vmm(a);
+		break;
+	case GDRI_ALLOCATION_PLAIN:
+		rc = free_by_stream(a->addr, &freed);
+		if (!freed)
+			rc = GDRI_CU(cuMemFree_v2, a->addr);
+		break;
+	case GDRI_ALLOCATION_HOST:
+		rc = GDRI_CU(cuMemFreeHost, a->host);
+		break;
+	}
 	gdri_cuda_leave(&s);
-	return rc;
+	return rc ? -EIO : 0;
 }
 
 /* ---- memory that kernels may use after its user has ended -------------------------------------- */
@@ -249,8 +288,14 @@ static void free_kept(void)
 		bool stays = k->a.kind == GDRI_ALLOCATION_HOST;
 
 		if (!stays && gdri_cuda_has_buffer_id(k->a.addr, k->a.buffer_id) &&
-		    !gdri_cuda_enter(&s, k->a.context, -1)) {
-			stays = free_device(&k->a);
+		    !enter_for(&k->a, &s)) {
+			bool freed = false;
+
+			if (k->a.kind == GDRI_ALLOCATION_PLAIN)
+				(void)free_by_stream(k->a.addr, &freed);
+			else
+				freed = !free_vmm(&k->a);
+			stays = !freed;
 			gdri_cuda_leave(&s);
 		}
 		if (stays) {
@@ -420,15 +465,18 @@ void gdri_cuda_hold(void)
 	pthread_mutex_unlock(&holds_lock);
 }
 
-void gdri_cuda_drop(void)
+int gdri_cuda_drop(void)
 {
+	int rc = 0;
+
 	pthread_mutex_lock(&holds_lock);
 	if (!--holds) {
 		free_kept();
-		gdri_cuda_release_primary();
+		rc = gdri_cuda_release_primary();
 		gdri_cuda_free_idle();
 	}
 	pthread_mutex_unlock(&holds_lock);
+	return rc;
 }
 
 static void after_fork(void)

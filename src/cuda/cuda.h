@@ -51,8 +51,8 @@ int gdri_cuda_driver_version(int *version); /* of CUDA: 1000 * major + 10 * mino
  * primary one.
  */
 void gdri_cuda_hold(void);
-void gdri_cuda_drop(void);
-void gdri_cuda_release_primary(void); /* part of the last drop, when no context is open */
+int gdri_cuda_drop(void); /* 0, or -errno of the first release that failed */
+int gdri_cuda_release_primary(void); /* part of the last drop, when no context is open */
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -126,7 +126,10 @@ struct gdri_allocation {
 int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kind kind, int device,
 		    void *context, size_t size, bool cached, int fd);
 
-/* Waits for no work that uses it. -EINVAL: the context's end freed it, and its address is reused. */
+/*
+ * Waits for no work that uses it. 0 or -errno: it ends in either case. Memory that the end of its
+ * context, a reset or the end of CUDA has freed is no failure.
+ */
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
 /*
@@ -174,7 +177,7 @@ enum gdri_engine_end { GDRI_ENGINE_POLLS, GDRI_ENGINE_SPINS, GDRI_ENGINE_SLEEPS 
 struct gdri_cuda_engine;
 int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **engine,
 			 enum gdri_engine_end *end);
-void gdri_cuda_engine_free(struct gdri_cuda_engine *engine);
+int gdri_cuda_engine_free(struct gdri_cuda_engine *engine); /* as gdri_cuda_free() */
 
 /*
  * Copies and waits for the end. Returns false, without a text, if CUDA cannot be used in this

@@ -109,7 +109,7 @@ static int make_stream(struct gdri_cuda_engine *e, const struct gdri_memory *m,
 	if (!rc && active) {
 		rc = GDRI_CU(cuDevicePrimaryCtxRetain, &e->ctx, dev);
 		if (!rc)
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+			gdri_cuda_unretain(dev);
 	}
 	if (rc)
 		return rc;
@@ -260,18 +260,24 @@ bool gdri_cuda_is_page_locked(const void *host)
 	       type == CU_MEMORYTYPE_HOST && !managed;
 }
 
-void gdri_cuda_engine_free(struct gdri_cuda_engine *e)
+int gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 {
 	struct gdri_cuda_scope s;
+	int rc = 0;
 
 	if (!e)
-		return;
+		return 0;
 	gdri_cuda_relax(&s);
 	/* If the program's context has ended, so has the stream in it. */
-	s.pushed = (!e->foreign || gdri_cuda_has_buffer_id(e->known, e->buffer_id)) &&
-		   !gdri_cu.cuCtxPushCurrent_v2(e->ctx);
-	if (s.pushed)
-		gdri_cu.cuStreamDestroy_v2(e->stream);
+	if (!e->foreign || gdri_cuda_has_buffer_id(e->known, e->buffer_id)) {
+		rc = GDRI_CU(cuCtxPushCurrent_v2, e->ctx);
+		s.pushed = !rc;
+		if (!rc)
+			rc = GDRI_CU(cuStreamDestroy_v2, e->stream);
+	}
 	gdri_cuda_leave(&s);
+	if (rc && !gdri_cuda_context_works(e->ctx)) /* records no text */
+		rc = 0;
 	free(e);
+	return rc ? -EIO : 0;
 }

@@ -114,15 +114,33 @@ int gdri_cuda_result(CUresult r, const char *call)
 enum { KEPT_DEVICES = 64 }; /* twice as many as the kernel driver serves (NV_MAX_DEVICES) */
 
 GDRI_MUTEX(kept_lock); /* guards what follows */
-static bool kept[KEPT_DEVICES]; /* by CUdevice: its primary context is retained, once */
+/* By CUdevice: how often its primary context is retained; more than once if a release failed. */
+static unsigned int kept[KEPT_DEVICES];
 
-void gdri_cuda_release_primary(void)
+static bool is_fatal(CUresult r);
+
+int gdri_cuda_release_primary(void)
 {
+	struct gdri_first first = { 0 };
+
 	for (CUdevice dev = 0; dev < KEPT_DEVICES; dev++) {
-		if (kept[dev])
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-		kept[dev] = false;
+		for (; kept[dev]; kept[dev]--) {
+			CUresult r = gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
+
+			if (!is_fatal(r)) /* else it has ended */
+				gdri_first_note(&first,
+						gdri_cuda_result(r, "cuDevicePrimaryCtxRelease"));
+		}
 	}
+	return gdri_first_failure(&first) ? -EIO : 0;
+}
+
+void gdri_cuda_unretain(CUdevice dev)
+{
+	pthread_mutex_lock(&kept_lock);
+	if (gdri_cu.cuDevicePrimaryCtxRelease_v2(dev) && dev >= 0 && dev < KEPT_DEVICES)
+		kept[dev]++;
+	pthread_mutex_unlock(&kept_lock);
 }
 
 static void after_fork(void)
@@ -160,9 +178,8 @@ static int push_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx)
 	if (dev >= 0 && dev < KEPT_DEVICES)
 		r = gdri_cu.cuDevicePrimaryCtxRetain(ctx, dev);
 	if (!r) {
-		if (kept[dev])
-			gdri_cu.cuDevicePrimaryCtxRelease_v2(dev);
-		kept[dev] = true;
+		if (!kept[dev] || gdri_cu.cuDevicePrimaryCtxRelease_v2(dev))
+			kept[dev]++;
 		call = "cuCtxPushCurrent";
 		r = gdri_cu.cuCtxPushCurrent_v2(*ctx);
 	}

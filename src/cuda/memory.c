@@ -279,9 +279,10 @@ static int check_chunk(CUmemGenericAllocationHandle handle, uint64_t addr, int d
 int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *size, int *fd)
 {
 	CUmemGenericAllocationHandle handle;
+	struct gdri_first first = { 0 };
 	CUdeviceptr start;
 	size_t length;
-	int rc, made = -1;
+	int rc, made = -1, taken = -1;
 	CUresult r;
 
 	if (!gdri_cu.cuMemRetainAllocationHandle)
@@ -296,12 +297,16 @@ int gdri_cuda_export_chunk(uint64_t addr, int device, uint64_t *base, size_t *si
 	if (!rc) {
 		r = gdri_cu.cuMemExportToShareableHandle(
 			&made, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-		rc = take_descriptor(r, "cuMemExportToShareableHandle", made, fd);
+		rc = take_descriptor(r, "cuMemExportToShareableHandle", made, &taken);
 	}
-	gdri_cu.cuMemRelease(handle);
-	if (!rc) {
+	gdri_first_note(&first, rc);
+	gdri_first_note(&first, gdri_cuda_release(handle));
+	if (!first.rc) {
 		*base = start;
 		*size = length;
+		*fd = taken;
+	} else if (!rc) {
+		close(taken);
 	}
-	return rc;
+	return gdri_first_failure(&first);
 }

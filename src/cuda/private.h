@@ -62,6 +62,15 @@ int gdri_cuda_result(CUresult r, const char *call);
 
 const char *gdri_cuda_result_name(CUresult r); /* static storage */
 
+/*
+ * Releases a handle of VMM memory; one that stays would keep the memory for ever. 0 or -EIO: no
+ * shortage, so no caller makes the call again.
+ */
+static inline int gdri_cuda_release(CUmemGenericAllocationHandle handle)
+{
+	return GDRI_CU(cuMemRelease, handle) ? -EIO : 0;
+}
+
 /* The device of an ordinal; initialises CUDA. 0 or -errno. */
 int gdri_cuda_find_device(int ordinal, CUdevice *dev);
 /* A boolean attribute; false if this driver does not know it. 0 or -errno. */
@@ -78,5 +87,8 @@ void gdri_cuda_relax(struct gdri_cuda_scope *s); /* begins one without a context
 int gdri_cuda_enter(struct gdri_cuda_scope *s, void *context, int device);
 int gdri_cuda_enter_primary(struct gdri_cuda_scope *s, CUdevice dev, CUcontext *ctx);
 void gdri_cuda_leave(struct gdri_cuda_scope *s);
+
+/* Releases a primary context that the caller has retained; if that fails, the last drop does. */
+void gdri_cuda_unretain(CUdevice dev);
 
 #endif

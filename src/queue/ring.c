@@ -45,22 +45,25 @@ static int map_device(struct gdri_ring *r, int device)
 	return 0;
 }
 
-/* Frees what create has made of it. */
-static void free_ring(struct gdri_ring *r)
+/* Frees what create has made of it. Returns the first failure. */
+static int free_ring(struct gdri_ring *r)
 {
 	struct gdri_handle *handle;
+	int rc = 0;
 
 	if (r->control && !gdri_handle_lock(r->ctx, r->handle, &handle))
-		gdri_handle_release_locked(handle);
+		rc = gdri_handle_release_locked(handle);
 	if (r->pages)
 		gdri_cuda_give_pages(r->pages);
 	free(r->arrays);
 	gdri_slots_free(r->kind->table, &r->slot);
+	return rc;
 }
 
 int gdri_ring_create(gdr_t g, const struct gdri_ring_kind *kind, int device, uint32_t lines,
 		     const void *options, void **name)
 {
+	struct gdri_first first = { 0 };
 	struct gdri_ctx *ctx;
 	struct gdri_ring *r;
 	int rc;
@@ -87,8 +90,9 @@ int gdri_ring_create(gdr_t g, const struct gdri_ring_kind *kind, int device, uin
 	if (!rc)
 		rc = gdri_cuda_take_pages(device, kind->state + lines * GDRI_LINE, &r->pages);
 	if (rc) {
-		free_ring(r);
-		return gdri_ctx_put(ctx, rc);
+		gdri_first_note(&first, rc);
+		gdri_first_note(&first, free_ring(r));
+		return gdri_ctx_put(ctx, gdri_first_failure(&first));
 	}
 	r->incoming = (char *)r->pages->host + kind->state;
 	kind->set_up(r, options);
@@ -136,9 +140,9 @@ int gdri_ring_destroy(const struct gdri_ring_kind *kind, const void *name)
 	if (!gdri_slot_is(&r->slot, (uintptr_t)name))
 		return gdri_ctx_put(ctx, gdri_ring_refuse(name, kind));
 	retire(r);
-	free_ring(r);
+	rc = free_ring(r);
 	atomic_fetch_add(&ctx->unpinned, 1);
-	return gdri_ctx_put(ctx, 0);
+	return gdri_ctx_put(ctx, rc);
 }
 
 /*

@@ -54,10 +54,14 @@ static int first(int a, int b)
 
 static char undocumented[256]; /* the first call with such an errno */
 static int first_errno; /* of a deed; 0: a life's, or none failed */
+static bool at_an_end; /* it is of a call that ends something */
 
 /* No assertion: it would allocate, and an allocation may be what is to fail. */
 static int called(const char *call, int rc)
 {
+	if (rc && !first_errno)
+		at_an_end = strstr(call, "free") || strstr(call, "close") || strstr(call, "destroy") ||
+			    strstr(call, "unmap") || strstr(call, "unpin");
 	first_errno = first_errno ? first_errno : rc;
 	if (rc && !*undocumented && !errno_documented(call, rc))
 		snprintf(undocumented, sizeof(undocumented), "%s: errno %d (%s)", call, rc,
@@ -180,6 +184,39 @@ static int port(const struct deed *deed)
 	return first(rc, CALL(barcopy_port_destroy, p));
 }
 
+/* A context that ends with everything in it. */
+static int closed(const struct deed *deed)
+{
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
+	gdr_t other = gdr_open();
+	barcopy_region_t region;
+	barcopy_cache_t cache;
+	barcopy_mem_t mem;
+	gdr_mh_t h;
+	void *at;
+	int rc;
+
+	(void)deed;
+	if (!other)
+		return called("gdr_open", errno);
+	rc = CALL(gdr_pin_buffer_v2, other, memory + 70000, 100000, 0, &h);
+	rc = rc ? rc : CALL(gdr_map, other, h, &at, 65536);
+	rc = rc ? rc : CALL(barcopy_map_range, other, memory + 300000, 100, 0, &at, &h);
+	rc = rc ? rc : CALL(barcopy_set_copy_options, h, &o);
+	rc = rc ? rc : CALL(barcopy_cache_create, other, NULL, &cache);
+	rc = rc ? rc : CALL(barcopy_cache_get, cache, memory + 5, 100, &region);
+	rc = rc ? rc : CALL(barcopy_cache_put, cache, &region);
+	rc = rc ? rc : CALL(barcopy_mem_alloc, other, 0, 5000, 0, &mem);
+	rc = rc ? rc : CALL(barcopy_mem_alloc, other, 0, 5000, BARCOPY_MEM_SHAREABLE, &mem);
+	return first(rc, CALL(gdr_close, other));
+}
+
+/* Its memory is kept for the next one. */
+static bool keeps_memory(const struct deed *deed)
+{
+	return deed->run == queue || deed->run == port;
+}
+
 static const struct deed deeds[] = {
 	{ "cudaMalloc by dma-buf", PLAIN | COLD, .life = 0 },
 	{ "VMM by dma-buf", PLAIN, .life = 1 },
@@ -197,6 +234,7 @@ static const struct deed deeds[] = {
 	{ "queue", PLAIN | COLD, queue },
 	{ "port", PLAIN | COLD, port },
 	{ "copy engine", PLAIN | COLD, use_range, .keeps = 1, .engine = true },
+	{ "close", PLAIN, closed },
 };
 
 static unsigned int this_place(void)
@@ -326,9 +364,22 @@ static bool is_one_of(const char *call, const char *const *names)
 	return *names;
 }
 
+/* The failing call is counted, and has neither made nor ended anything. */
+static void uncount(const char *call, struct left *after)
+{
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
+			after->objects[i] -= is_call(call, pairs[i].made[j]);
+		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
+			after->objects[i] += is_call(call, pairs[i].ended[j]);
+	}
+	/* Not of a release: what one that fails leaves the last close releases. */
+	after->resources.retained -= is_call(call, "cuDevicePrimaryCtxRetain");
+}
+
 /*
  * What a failing call leaves by its own nature is as before: what it was to undo has not been
- * undone, and what it was to make is counted as a call and has not been made.
+ * undone. The call that it failed in has returned the failure.
  */
 static void forgive(const struct deed *deed, const char *call, const struct left *before,
 		    struct left *after)
@@ -336,15 +387,12 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 	/* An ioctl that failed as a system call may have been any of RM's. */
 	static const char *const of_rm[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
 					     "munmap",	"close",	   NULL };
-	/* Nothing is freed without its context; a queue's memory is kept for the next one. */
-	bool ends = is_call(call, "cuCtxPushCurrent") || deed->run == queue || deed->run == port;
+	/* Nothing is freed without its context. */
+	bool ends = is_call(call, "cuCtxPushCurrent") || keeps_memory(deed);
 
-	for (size_t i = 0; i < COUNT(pairs); i++) {
-		for (size_t j = 0; j < 3 && pairs[i].made[j]; j++)
-			after->objects[i] -= is_call(call, pairs[i].made[j]);
+	for (size_t i = 0; i < COUNT(pairs); i++)
 		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
 			ends |= is_call(call, pairs[i].ended[j]);
-	}
 	if (ends)
 		memcpy(after->objects, before->objects, sizeof(after->objects));
 	ends &= deed->run != NULL; /* a life frees no memory */
@@ -360,8 +408,6 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 		after->resources.mapped = before->resources.mapped;
 		after->resources.maps = before->resources.maps;
 	}
-	if (!strncmp(call, "cuDevicePrimaryCtxRe", 20))
-		after->resources.retained = before->resources.retained;
 }
 
 /* The thread's context and capture mode, where the call that failed was to put them back. */
@@ -449,6 +495,9 @@ static const struct {
 	{ "realloc", "no memory to keep a descriptor", ENOMEM },
 	{ "syscall", "the mapping cannot be read", EINVAL },
 	{ "munmap", "the range is still mapped", EIO },
+	{ "munmap", "dmabuf: munmap: ", EIO },
+	{ "cuMemRelease", "cuMemRelease: ", EIO },
+	{ "cuDriverGetVersion", "no backend can serve", ENODEV },
 	{ "munmap", "an earlier map of this range is still there", EIO },
 	{ "dlsym", " has no cu", ENODEV },
 	{ "dlopen", "no CUDA driver: ", ENODEV },
@@ -481,6 +530,9 @@ static bool is_blamed(enum what what, const char *call, int result)
 		    (!first_errno || !blames[i].err || first_errno == blames[i].err ||
 		     (tried && first_errno == ENOTSUP)))
 			return true;
+	/* What fails at an end is for no caller to mend. */
+	if (what == CUDA && first_errno && at_an_end)
+		return strstr(text, name) && first_errno == EIO;
 	for (int i = 0; results[what][i]; i++)
 		if (results[what][i] == result && strstr(text, name) &&
 		    (!first_errno || first_errno == errnos[what][i] || (tried && first_errno == ENOTSUP)))
@@ -529,6 +581,16 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 	put_back(call, &before);
 	look(&after);
 	again = after;
+	uncount(call, &again);
+	if (keeps_memory(deed)) { /* it may be of another kind now */
+		memcpy(again.objects, before.objects, sizeof(again.objects));
+		again.rm = before.rm;
+		again.resources.fds = before.resources.fds;
+		again.resources.maps = before.resources.maps;
+	}
+	/* A first use makes things for good. */
+	wrong = worked && !first_use ? differ(&before, &again) : NULL;
+	ck_assert_msg(!wrong, "%s, and no call has returned it: %s", about, wrong);
 	if (first_use)
 		forgive_first(call, &before, &again);
 	forgive(deed, call, &before, &again);
@@ -551,7 +613,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 				      deed->keeps);
 		forgive_first("", &after, &again);
 	}
-	if (deed->run == queue || deed->run == port)
+	if (keeps_memory(deed))
 		forgive(deed, "", &after, &again);
 	wrong = differ(&after, &again);
 	ck_assert_msg(!wrong, "%s, and then: %s", about, wrong);

@@ -108,7 +108,7 @@ static void destroy(struct cache *c)
 	say("destroy cache %td", c - w.cache);
 	if (!used)
 		add(c, &w.want[c->ctx]);
-	FAILS(used ? EBUSY : 0, barcopy_cache_destroy(name));
+	(void)worked("barcopy_cache_destroy", barcopy_cache_destroy(name), used ? EBUSY : 0);
 	if (used)
 		return;
 	c->name = NULL;
