@@ -72,7 +72,8 @@ static int export_range(const struct gdri_pin_request *request, bool pcie, int *
 	size_t whole = ((behind + GPU_PAGE_OFFSET) & GPU_PAGE_MASK) - request->va;
 	int rc = gdri_cuda_dmabuf(m, request->va, request->mapped_size, pcie, fd);
 
-	if (rc != -EINVAL || request->addr < m->base || request->addr + request->size > behind)
+	if (rc != -EINVAL || request->addr < (m->base & GPU_PAGE_MASK) ||
+	    request->addr + request->size > behind)
 		return rc;
 	rc = gdri_cuda_dmabuf(m, request->va, whole, pcie, fd);
 	if (rc == -EINVAL && !pcie && gdri_cuda_has_buffer_id(m->known, m->buffer_id))

@@ -45,14 +45,36 @@ static int fail_status(uint32_t status, const char *what)
 	return gdri_fail(EIO, "%s: NV_STATUS 0x%x", what, status);
 }
 
+/* The interface's errno for that of an ioctl: ENOTSUP, where no driver has served it. */
+static int public_errno(int err)
+{
+	switch (err) {
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+	case EACCES:
+	case ENODEV:
+		return err;
+	case EPERM: /* by a container's or a sandbox's rule */
+		return EACCES;
+	case EBADF: /* the program has closed the library's descriptor */
+	case ENOTTY:
+	case EINVAL:
+	case ENOSYS:
+	case EOPNOTSUPP:
+		return ENOTSUP;
+	default: /* EIO: the GPU is lost */
+		return EIO;
+	}
+}
+
 int gdri_rm_call(int fd, unsigned long request, void *arg, const uint32_t *status, const char *what)
 {
 	while (ioctl(fd, request, arg)) {
 		if (errno == EBADF || errno == ENOTTY)
 			atomic_store(&suspect, true);
 		if (errno != EINTR)
-			return gdri_fail(errno == ENOMEM ? ENOMEM : ENOTSUP, "%s: %s", what,
-					 strerror(errno));
+			return gdri_fail(public_errno(errno), "%s: %s", what, strerror(errno));
 	}
 	return status && *status ? fail_status(*status, what) : 0;
 }

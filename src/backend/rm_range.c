@@ -284,7 +284,8 @@ static void own_pages(const struct gdri_pin_request *request, uint64_t *start, u
 
 	*start = request->va;
 	*end = *start + request->mapped_size;
-	if (request->addr < base || request->addr + request->size > behind)
+	/* In the first page a gap before the allocation is like another allocation. */
+	if (request->addr < (base & GPU_PAGE_MASK) || request->addr + request->size > behind)
 		return; /* several allocations */
 	if (low > base && base > *start && (low >= behind || low % OBJECT_UNIT == 0)) {
 		*start = base & -page;

@@ -70,8 +70,10 @@ static __attribute__((noinline)) uint64_t hole_at(uint64_t addr)
 }
 
 /*
- * If CUDA knows neither the first GPU page nor the last byte, nor *m, give up. Holes are crossed in
- * at most 512 steps of the alignment: a GPU page of a hole is an error, as is a hole at the end.
+ * A range of which CUDA knows neither the first GPU page nor the last byte, nor *m, is an error;
+ * where CUDA gives no answer, or does not say where an allocation lies, nothing is noted. Holes are
+ * crossed in at most 512 steps of the alignment: a GPU page of a hole is an error, as is a hole at
+ * the end.
  */
 int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, struct gdri_memory *m)
 {
@@ -82,6 +84,10 @@ int gdri_parts_note(struct gdri_region *region, uint64_t low, uint64_t high, str
 	/* Of a wide range CUDA may know neither end, but the middle that *m describes. */
 	if (low - m->base >= m->size && describe(low, high - low, &first))
 		*m = first;
+	/* A driver that checks its own blocks alone would pin a hole in one. */
+	if (m->absent)
+		return gdri_fail(EINVAL, "CUDA does not know 0x%llx + 0x%llx: %s",
+				 (unsigned long long)low, (unsigned long long)(high - low), m->note);
 	if (m->kind == GDRI_MEMORY_UNKNOWN || !m->size)
 		return 0;
 	region->host = m->kind == GDRI_MEMORY_HOST;

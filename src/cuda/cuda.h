@@ -31,6 +31,7 @@ struct gdri_memory {
 	size_t size; /* its size; 0: unknown */
 	void *host_ptr; /* HOST: CPU address of base */
 	bool write_combined; /* HOST: allocated CU_MEMHOSTALLOC_WRITECOMBINED */
+	bool absent; /* UNKNOWN: CUDA has answered, and none of its memory is there */
 	char note[96]; /* UNKNOWN: why, or "" */
 };
 

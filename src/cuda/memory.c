@@ -126,6 +126,7 @@ static void describe_known(struct gdri_memory *m, const struct attributes *a)
 		break;
 	default:
 		m->device = -1;
+		m->absent = true;
 		strcpy(m->note, "pageable host memory, freed memory, or no address of the GPU");
 	}
 }

@@ -587,6 +587,8 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 		again.rm = before.rm;
 		again.resources.fds = before.resources.fds;
 		again.resources.maps = before.resources.maps;
+		if (what == CUDA) /* and so may host pages be */
+			again.resources.mapped = before.resources.mapped;
 	}
 	/* A first use makes things for good. */
 	wrong = worked && !first_use ? differ(&before, &again) : NULL;

@@ -583,7 +583,56 @@ static void aligned_to_256(void)
 	gdri_region_free_parts(&r);
 }
 
+/*
+ * In a gap between allocations nothing is served, also by a driver that knows its blocks alone. A
+ * range or a pin that begins in the gap of the allocation's page, and ends in the allocation, is.
+ */
+static void gap(void)
+{
+	static const size_t behind[] = { 4096, 4096, 200000, 200000 };
+
+	for (size_t i = 0; i < COUNT(behind); i++) {
+		const size_t size[] = { 4096, 8192, behind[i] };
+		barcopy_cache_t cache;
+		barcopy_region_t region;
+		uint64_t addr[3];
+		gdr_mh_t h;
+		void *cpu;
+
+		side_by_side(size, addr, 3);
+		CU(cuda.cuMemFree_v2(addr[1]));
+		if (i % 2) /* nothing is before the gap */
+			CU(cuda.cuMemFree_v2(addr[0]));
+		g = open_any();
+		for (int flags = 0; flags < 4; flags++)
+			FAILS_WITH(EINVAL, "CUDA does not know ",
+				   barcopy_map_range(g, addr[1] + 100, 4096, (uint32_t)flags, &cpu,
+						     &h));
+		for (int notified = 0; notified < 2; notified++) {
+			cache = cache_with(g, notified ? BARCOPY_CACHE_NOTIFIED
+						       : BARCOPY_CACHE_CHECK_TAG, 0);
+			FAILS_WITH(EINVAL, "CUDA does not know ",
+				   barcopy_cache_get(cache, addr[1] + 100, 4096, &region));
+			OK(barcopy_cache_destroy(cache));
+		}
+		OK(barcopy_map_range(g, addr[1] + 100, 8192, 0, &cpu, &h));
+		ck_assert(same_memory(h, (char *)cpu + 8092, addr[2]));
+		OK(barcopy_unmap_range(g, h));
+		OK(gdr_pin_buffer(g, addr[1] + 100, 8192, 0, 0, &h));
+		OK(gdr_map(g, h, &cpu, PAGE));
+		ck_assert(same_memory(h, (char *)cpu + (addr[2] & GPU_PAGE_OFFSET), addr[2]));
+		OK(gdr_unpin_buffer(g, h));
+		end();
+		if (!(i % 2))
+			CU(cuda.cuMemFree_v2(addr[0]));
+		CU(cuda.cuMemFree_v2(addr[2]));
+	}
+}
+
 static const struct unit_test tests[] = {
+	{ "a gap, gdrdrv", gap, "GDRSIM_RM=absent LD_PRELOAD=$SIM/libgdrdrv_node.so" },
+	{ "a gap, rm", gap, "GDRCOPY_BACKEND=rm" },
+	{ "a gap, dmabuf", gap, "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
 	{ "a slot that is taken", slot_taken, "" },
 	{ "beyond a region", beyond, "" },
 	{ "SYNC_MEMOPS of what is noted later", sync_memops_late, "" },

@@ -117,8 +117,9 @@ static void beside_freed(void)
 		ck_assert_uint_eq(p[1] - p[0], (rows[row].front + 511) & ~511ull);
 		CU(cuda.cuMemFree_v2(p[0]));
 		CU(cuda.cuMemFree_v2(p[2]));
-		if (!row && !pool) /* a byte of the freed memory is none that could be pinned */
-			FAILS(EINVAL, rm_pin(p[1] - 1, 2, 0));
+		/* A range may begin in freed memory of its first page, but not in a page of it. */
+		OK(rm_pin(p[1] - 1, 2, 0));
+		FAILS(EINVAL, rm_pin((p[1] & GPU_PAGE_MASK) - 1, (p[1] & GPU_PAGE_OFFSET) + 2, 0));
 		rm_whole_life("beside freed memory", p[1] + rows[row].offset, rows[row].part);
 		CU(cuda.cuMemFree_v2(p[1]));
 	}
@@ -489,6 +490,29 @@ static void gap_of_a_failed_map(void)
 	ck_assert_int_eq(wrap_mapped(), mapped);
 }
 
+/* The errno of an ioctl says whether it was refused, is not there, or the GPU is. */
+static void ioctl_errnos(void)
+{
+	static const int rows[][2] = {
+		{ EIO, EIO },	    { EBUSY, EIO },	  { ENODEV, ENODEV },  { EPERM, EACCES },
+		{ EACCES, EACCES }, { ENOTTY, ENOTSUP },  { EINVAL, ENOTSUP }, { ENOSYS, ENOTSUP },
+		{ ENOMEM, ENOMEM }, { EMFILE, EMFILE },	  { ENFILE, ENFILE },  { EBADF, ENOTSUP },
+		{ EOPNOTSUPP, ENOTSUP },
+	};
+	gdr_mh_t mh;
+	void *va;
+
+	OK(gdr_pin_buffer_v2(rm_g, standin_alloc(2 * MIB), 2 * MIB, 0, &mh));
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		wrap_reset();
+		wrap_fail("ioctl", 0, rows[i][0]);
+		FAILS_WITH(rows[i][1], "REGISTER_FD: ", gdr_map(rm_g, mh, &va, 2 * MIB));
+		wrap_reset();
+	}
+	OK(gdr_map(rm_g, mh, &va, 2 * MIB));
+	OK(gdr_unpin_buffer(rm_g, mh));
+}
+
 /* What is still mapped keeps its objects: RM would give their BAR1 to the next caller. */
 static void unmap_fails(void)
 {
@@ -689,6 +713,7 @@ static const struct unit_test tests[] = {
 	{ "no pages", no_pages, "" },
 	{ "signals", interrupted, "" },
 	{ "a client made anew", client_made_anew, "" },
+	{ "errnos of an ioctl", ioctl_errnos, "" },
 	{ "the gap of a failed map", gap_of_a_failed_map, "" },
 	{ "a range that cannot be unmapped", unmap_fails, "" },
 	{ "RM refuses to unmap an object", unmap_refused, "" },
