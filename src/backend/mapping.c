@@ -99,21 +99,11 @@ int gdri_check_wish(const struct gdri_pin *pin, gdr_mapping_type_t wish)
 
 int gdri_pages_map(int fd, off_t offset, void *at, size_t length, int prot, void **map)
 {
-	int err = 0;
+	int err = gdri_fork_map(at, length, prot, MAP_SHARED, fd, offset, map);
 
-	gdri_fork_hold();
-	*map = mmap(at, length, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, offset);
-	if (*map == MAP_FAILED)
-		err = errno;
-	else if (madvise(*map, length, MADV_DONTFORK))
-		err = -errno;
-	gdri_fork_release();
-	if (err < 0) {
-		if (!at && !munmap(*map, length))
-			*map = MAP_FAILED;
+	if (err < 0)
 		return gdri_fail(err == -ENOMEM ? ENOMEM : ENOTSUP, "madvise(MADV_DONTFORK): %s",
 				 strerror(-err));
-	}
 	return err == ENOMEM ? gdri_fail(ENOMEM, "no address space for %zu bytes", length) : err;
 }
 

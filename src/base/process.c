@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -75,8 +76,7 @@ static void in_child(void)
 	for (; count; count--)
 		if (is_same(owned[count - 1], identify(owned[count - 1].fd)))
 			close(owned[count - 1].fd);
-	/* Kernels before 4.14 do not know MADV_WIPEONFORK. */
-	if (page)
+	if (page) /* see make_page_locked() */
 		atomic_store_explicit(page, 0, memory_order_relaxed);
 	gdri_fork_release();
 	for (void (*const *fn)(void) = __start_gdri_in_child; fn < __stop_gdri_in_child; fn++)
@@ -90,11 +90,15 @@ static int make_page_locked(void)
 
 	if (p == MAP_FAILED)
 		return -ENOMEM;
+	/* EINVAL: a kernel before 4.14; in_child() empties the page. */
+	if (madvise(p, size, MADV_WIPEONFORK) && errno != EINVAL) {
+		munmap(p, size);
+		return -ENOMEM;
+	}
 	if (pthread_atfork(gdri_fork_hold, gdri_fork_release, in_child)) {
 		munmap(p, size);
 		return -ENOMEM;
 	}
-	(void)madvise(p, size, MADV_WIPEONFORK);
 	page = p;
 	atomic_store_explicit(&gdri_process_page, page, memory_order_release);
 	return 0;
@@ -110,6 +114,39 @@ int gdri_process_enter(void)
 		atomic_store_explicit(page, ++last_tag, memory_order_relaxed);
 	gdri_fork_release();
 	return rc ? gdri_fail(ENOMEM, "no memory for the fork guard") : 0;
+}
+
+int gdri_fork_map(void *at, size_t length, int prot, int flags, int fd, off_t offset, void **map)
+{
+	const int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+	int err = 0;
+
+	gdri_fork_hold();
+	*map = mmap(at, length, prot, flags | (at ? MAP_FIXED : 0), fd, offset);
+	if (*map == MAP_FAILED) {
+		err = errno;
+	} else if (madvise(*map, length, MADV_DONTFORK)) {
+		err = -errno;
+		/* A hole at `at` could become another thread's. */
+		if (at)
+			(void)mmap(at, length, PROT_NONE, nothing, -1, 0);
+		else if (!munmap(*map, length))
+			*map = MAP_FAILED;
+	}
+	gdri_fork_release();
+	return err;
+}
+
+int gdri_fork_pages(size_t length, int flags, void **pages)
+{
+	int rc = gdri_fork_map(NULL, length, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0,
+			       pages);
+
+	if (!rc)
+		return 0;
+	return gdri_fail(rc > 0 || rc == -ENOMEM ? ENOMEM : ENOTSUP,
+			 "no memory for pages of the host: %s: %s",
+			 rc > 0 ? "mmap" : "madvise(MADV_DONTFORK)", strerror(abs(rc)));
 }
 
 static int own_locked(int fd)

@@ -19,7 +19,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Points at the tag, in a page that the kernel empties in a child (MADV_WIPEONFORK, Linux 4.14). */
 extern _Atomic(const _Atomic uint32_t *) gdri_process_page;
@@ -47,6 +49,15 @@ int gdri_fork_own(int fd);
  * loses what gets their numbers.
  */
 void gdri_fork_close(int fd);
+
+/*
+ * mmap() of pages that a child does not inherit: between the two calls that make them no thread
+ * forks. at: replaces the pages there, or NULL. Returns 0, mmap's positive errno, or the negative
+ * one of madvise(): then the pages are gone, and at `at` lie pages without access.
+ */
+int gdri_fork_map(void *at, size_t length, int prot, int flags, int fd, off_t offset, void **map);
+/* The same of zeroes, for reading and writing. 0 or -errno with its text. flags: as mmap()'s. */
+int gdri_fork_pages(size_t length, int flags, void **pages);
 
 /*
  * At the top level of a file: a forked child calls fn, which must be async-signal-safe. The

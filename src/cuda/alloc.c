@@ -263,9 +263,13 @@ bool gdri_cuda_take_kept(struct gdri_allocation *a, enum gdri_allocation_kind ki
 			link = &k->next;
 			continue;
 		}
-		*link = k->next;
 		/* Another ID: a reset or the context's end freed it. */
 		found = gdri_cuda_has_buffer_id(k->a.addr, k->a.buffer_id);
+		if (!found && !has_ended(&k->a)) { /* CUDA does not say */
+			link = &k->next;
+			continue;
+		}
+		*link = k->next;
 		if (found)
 			*a = k->a;
 		free(k);
@@ -284,11 +288,10 @@ static void free_kept(void)
 	struct gdri_cuda_scope s;
 
 	while ((k = *link)) {
-		/* cuMemFreeHost() waits for kernels. */
-		bool stays = k->a.kind == GDRI_ALLOCATION_HOST;
+		bool stays = !has_ended(&k->a);
 
-		if (!stays && gdri_cuda_has_buffer_id(k->a.addr, k->a.buffer_id) &&
-		    !enter_for(&k->a, &s)) {
+		/* cuMemFreeHost() waits for kernels. */
+		if (stays && k->a.kind != GDRI_ALLOCATION_HOST && !enter_for(&k->a, &s)) {
 			bool freed = false;
 
 			if (k->a.kind == GDRI_ALLOCATION_PLAIN)
@@ -305,12 +308,6 @@ static void free_kept(void)
 		*link = k->next;
 		free(k);
 	}
-}
-
-static void unmap(struct gdri_cuda_pages *p)
-{
-	munmap(p->host, p->size);
-	free(p);
 }
 
 /*
@@ -347,18 +344,26 @@ static void unregister(const struct gdri_cuda_pages *p)
 	gdri_cuda_leave(&s);
 }
 
+/* Takes pages that are not registered off the list, unless they cannot be unmapped now. */
+static bool drop_pages(struct gdri_cuda_pages **link)
+{
+	struct gdri_cuda_pages *p = *link;
+
+	unregister(p);
+	if (munmap(p->host, p->size))
+		return false;
+	*link = p->next;
+	free(p);
+	return true;
+}
+
 void gdri_cuda_free_idle(void)
 {
 	struct gdri_cuda_pages **link = &idle, *p;
 
 	while ((p = *link)) {
-		if (is_registered(p) != NO) {
+		if (is_registered(p) != NO || !drop_pages(link))
 			link = &p->next;
-			continue;
-		}
-		*link = p->next;
-		unregister(p);
-		unmap(p);
 	}
 }
 
@@ -370,15 +375,12 @@ static struct gdri_cuda_pages *take_idle(int device, size_t size)
 	pthread_mutex_lock(&idle_lock);
 	while ((p = *link)) {
 		registered = p->device == device && p->size >= size ? is_registered(p) : UNKNOWN;
-		if (registered == UNKNOWN) {
-			link = &p->next;
-			continue;
-		}
-		*link = p->next;
-		if (registered == YES)
+		if (registered == YES) {
+			*link = p->next;
 			break;
-		unregister(p);
-		unmap(p);
+		}
+		if (registered == UNKNOWN || !drop_pages(link))
+			link = &p->next;
 	}
 	pthread_mutex_unlock(&idle_lock);
 	return p;
@@ -412,6 +414,7 @@ static int register_pages(struct gdri_cuda_pages *p)
 int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **out)
 {
 	struct gdri_cuda_pages *p;
+	void *pages;
 	int rc;
 
 	size = (size + 4095) & ~(size_t)4095;
@@ -427,17 +430,19 @@ int gdri_cuda_take_pages(int device, size_t size, struct gdri_cuda_pages **out)
 	p->device = device;
 	p->size = size;
 	/* MAP_SHARED: copy-on-write after a fork must never move pages that the GPU writes. */
-	p->host = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (p->host == MAP_FAILED) {
+	rc = gdri_fork_pages(size, MAP_SHARED, &pages);
+	p->host = pages;
+	if (rc) {
 		free(p);
-		return gdri_fail(ENOMEM, "no memory for pages of the host");
+		return rc;
 	}
-	madvise(p->host, size, MADV_DONTFORK);
 	rc = register_pages(p);
-	if (rc)
-		unmap(p);
-	else
+	if (!rc) {
 		*out = p;
+		return 0;
+	}
+	munmap(p->host, p->size);
+	free(p);
 	return rc;
 }
 

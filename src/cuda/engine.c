@@ -48,6 +48,7 @@ struct notice {
 	uint8_t *page; /* under the lock; NULL: not allocated yet */
 	_Atomic uint64_t taken; /* a bit for each word that a thread uses */
 	uint32_t number[WORDS]; /* the last value of each; its thread's */
+	_Atomic size_t used[BLOCKS]; /* bytes of each that hold what was read */
 };
 
 static struct notice notices[DEVICES];
@@ -77,12 +78,14 @@ static void use_notice(struct gdri_cuda_engine *e, int device)
 	n = &notices[device];
 	pthread_mutex_lock(&notices_lock);
 	if (!n->page) {
-		void *page = mmap(NULL, LOCKED_BYTES, PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *page;
 
-		if (page != MAP_FAILED) {
-			madvise(page, LOCKED_BYTES, MADV_DONTFORK);
-			n->page = page;
+		/* The blocks hold what was read from the GPU. */
+		if (!gdri_fork_pages(LOCKED_BYTES, MAP_PRIVATE, &page)) {
+			if (madvise(page, LOCKED_BYTES, MADV_DONTDUMP))
+				munmap(page, LOCKED_BYTES);
+			else
+				n->page = page;
 		}
 	}
 	pthread_mutex_unlock(&notices_lock);
@@ -204,6 +207,8 @@ static bool copy_by_word(struct gdri_cuda_engine *e, int word, bool to_device, v
 	struct notice *n = e->notice;
 	void *at = locked ? host : n->page + NOTICE_BYTES + word * BLOCK;
 
+	if (!locked && atomic_load_explicit(&n->used[word], memory_order_relaxed) < size)
+		atomic_store_explicit(&n->used[word], size, memory_order_relaxed);
 	if (!copy(e, to_device, at, addr, size) ||
 	    gdri_cu.cuStreamWriteValue32_v2(e->stream, e->words + (CUdeviceptr)(word * WORD_STEP),
 					    ++n->number[word], 0) ||
@@ -212,6 +217,20 @@ static bool copy_by_word(struct gdri_cuda_engine *e, int word, bool to_device, v
 	if (!locked)
 		memcpy(host, at, size);
 	return true;
+}
+
+/* What was read does not stay in the blocks for longer than an engine. */
+static void clear_blocks(struct notice *n)
+{
+	for (int i = 0; i < BLOCKS; i++) {
+		size_t size = atomic_load_explicit(&n->used[i], memory_order_relaxed);
+
+		if (!size || take_word(n, (uint64_t)1 << i) < 0)
+			continue;
+		size = atomic_exchange_explicit(&n->used[i], 0, memory_order_relaxed);
+		memset(n->page + NOTICE_BYTES + i * BLOCK, 0, size);
+		atomic_fetch_and_explicit(&n->taken, ~((uint64_t)1 << i), memory_order_release);
+	}
 }
 
 /* Records no text of a failure: the public call goes on without the engine. */
@@ -276,6 +295,8 @@ int gdri_cuda_engine_free(struct gdri_cuda_engine *e)
 			rc = GDRI_CU(cuStreamDestroy_v2, e->stream);
 	}
 	gdri_cuda_leave(&s);
+	if (e->notice)
+		clear_blocks(e->notice);
 	if (rc && !gdri_cuda_context_works(e->ctx)) /* records no text */
 		rc = 0;
 	free(e);

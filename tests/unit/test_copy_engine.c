@@ -290,6 +290,25 @@ static CUresult note_place(void *host, CUdeviceptr from, size_t size, CUstream s
 	return read_async(host, from, size, stream);
 }
 
+/* VmFlags of its mapping has dd (proc(5), /proc/pid/smaps). */
+static bool is_not_dumped(const void *place)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	uintptr_t start, end;
+	bool in = false, dd = false;
+	char line[4096];
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+			in = (uintptr_t)place >= start && (uintptr_t)place < end;
+		else if (in && !strncmp(line, "VmFlags:", 8))
+			dd = strstr(line, " dd");
+	}
+	fclose(f);
+	return dd;
+}
+
 static bool is_in_got(const void *place)
 {
 	return (uintptr_t)place - (uintptr_t)got < sizeof(got);
@@ -327,6 +346,13 @@ static void by_block(void)
 	check_counts(3, 0);
 	if (!test_emulator_lacks("a block, in a child", "MADV_DONTFORK"))
 		ck_assert_int_eq(unit_in_child(touch_word, places[0]), SIGSEGV);
+	/* A core dump has no block, and what was read stays for no longer than the engine. */
+	if (!test_emulator_lacks("a block, in a core dump", "MADV_DONTDUMP"))
+		ck_assert(is_not_dumped(places[0]));
+	ck_assert_mem_eq(places[0], got + 5, 4096);
+	OK(set(0, 0));
+	for (size_t i = 0; i < BLOCK; i++)
+		ck_assert_uint_eq(((const uint8_t *)places[0])[i], 0);
 }
 
 /* Without memory for words and blocks copies end by a synchronisation; the next engine has them. */
@@ -334,9 +360,16 @@ static void no_memory_for_blocks(void)
 {
 	unsigned long waits = cuda_hooks.calls("cuStreamSynchronize");
 
-	wrap_reset();
-	wrap_fail("mmap", 1, ENOMEM);
-	OK(set(4096, 0));
+	for (unsigned int i = 0; i < 3; i++) {
+		long long mapped = wrap_mapped();
+
+		wrap_reset();
+		/* MADV_DONTFORK or MADV_DONTDUMP is refused. */
+		wrap_fail(i ? "madvise" : "mmap", i ? i : 1, ENOMEM);
+		OK(set(4096, 0));
+		ck_assert_str_eq(wrap_failed(), i ? "madvise" : "mmap");
+		ck_assert_int_eq(wrap_mapped(), mapped);
+	}
 	wrap_reset();
 	both_ways(5, 5000);
 	ck_assert_uint_eq(cuda_hooks.calls("cuStreamSynchronize"), waits + 1);

@@ -282,18 +282,27 @@ static void fork_waits(void)
 	atomic_store(&stopped, sem_trywait(&inside) != 0);
 }
 
-/* A child would inherit what is mapped and not yet MADV_DONTFORK. */
+/* A child would inherit what is mapped and not yet MADV_DONTFORK: a mapping, a ring, the blocks. */
 static void fork_between(void)
 {
+	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
+	struct gdri_cuda_pages *pages;
 	gdr_mh_t h;
 	void *map;
 
 	start();
 	ck_assert_int_eq(sem_init(&inside, 0, 0), 0);
 	OK(gdr_pin_buffer_v2(g, standin_alloc(65536), 65536, 0, &h));
+	if (unit_row)
+		OK(gdr_map(g, h, &map, 65536));
 	wrap_reset();
 	wrap_before("mmap", fork_waits);
-	OK(gdr_map(g, h, &map, 65536));
+	if (unit_row == 0)
+		OK(gdr_map(g, h, &map, 65536));
+	else if (unit_row == 1)
+		OK(gdri_cuda_take_pages(0, 1 << 20, &pages));
+	else
+		OK(barcopy_set_copy_options(h, &o));
 	unit_join();
 	ck_assert(atomic_load(&stopped));
 	end_now();
@@ -551,7 +560,7 @@ static const struct unit_test tests[] = {
 	{ "inside the table of contexts", fork_inside, "GDRCOPY_BACKEND=host", "aligned_alloc" },
 	{ "while libcuda is loaded", fork_inside, "GDRCOPY_BACKEND=host", "dlopen" },
 	{ "between mmap and madvise", fork_between,
-	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030" },
+	  "GDRCOPY_BACKEND=dmabuf GDRSIM_DRIVER_VERSION=13030", .rows = 3 },
 	{ "primary contexts", primary_contexts, "" },
 	{ "other tables locked", tables, "GDRCOPY_BACKEND=host" },
 };
