@@ -206,6 +206,27 @@ static int mend(struct export *export, int *fd)
 	return *fd < 0 ? -EINVAL : 0;
 }
 
+/*
+ * The errno where libcuda has refused an export: ENOTSUP if the range lies in one allocation, which
+ * is still there, as of memory that another process passes on by CUDA IPC. Else EINVAL, and with a
+ * pin flag, without which the caller tries again.
+ */
+static int refused(const struct gdri_pin_request *request)
+{
+	const struct gdri_memory *m = &request->memory;
+
+	if (request->flags || request->addr < m->base || request->size > m->size ||
+	    request->addr - m->base > m->size - request->size ||
+	    !gdri_cuda_has_buffer_id(m->known, m->buffer_id))
+		return -EINVAL;
+	return gdri_fail(ENOTSUP,
+			 "CUDA exports no dma-buf of this memory (%s): if it came by CUDA IPC "
+			 "(cudaIpcOpenMemHandle(), torch.multiprocessing), the process that "
+			 "allocated it can map it, or pass a descriptor of memory of cuMemCreate "
+			 "for barcopy_mem_import()",
+			 gdri_error_text());
+}
+
 /* Has libcuda export [va, va + size); *fd is closed by gdri_fork_close(). */
 static int observe_export(const struct gdri_pin_request *request, uint64_t va,
 			  struct export *export, int *fd)
@@ -218,7 +239,7 @@ static int observe_export(const struct gdri_pin_request *request, uint64_t va,
 	rc = gdri_cuda_dmabuf(&request->memory, va, export->size, false, fd);
 	gdri_cuda_watch_end();
 	if (rc == -EINVAL)
-		rc = mend(export, fd);
+		rc = export->refused ? mend(export, fd) : refused(request);
 	if (!rc)
 		rc = gdri_fork_own(*fd);
 	if (rc)

@@ -238,7 +238,11 @@ SCENE(order,
 	PIN_FAILS(CHUNK, ENOMEM, "GDRSIM_DMABUF_PCIE=-", "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2",
 	  .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
 	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host,rm"), PINS(CHUNK, RM),
-	PIN_FAILS(CHUNK, EINVAL, .fault = "cuMemGetHandleForAddressRange:*=1"))
+	/* memory that is there, of which libcuda exports nothing: as what came by CUDA IPC */
+	PIN_FAILS(CHUNK, ENOTSUP, .fault = "cuMemGetHandleForAddressRange:*=1",
+	  .says = { "cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE", "CUDA IPC" }),
+	PIN_FAILS(CHUNK, EINVAL, .fault = "cuMemGetHandleForAddressRange:*=1",
+	  .pin_flags = GDR_PIN_FLAG_FORCE_PCIE, .never = { "IPC" }))
 
 /* One context: a backend that can serves each kind of memory. */
 SCENE(fall_through,
