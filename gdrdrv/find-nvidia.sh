@@ -2,8 +2,14 @@
 # SPDX-License-Identifier: MIT
 #
 # Finds the nv-p2p.h of the GPU driver to build for, and names it and the reason on stderr.
-# Prints "DIRECTORY FLAVOR SYMVERS|none" on success and nothing otherwise.
-#   find-nvidia.sh sources [VERSION]	lists the directories with nv-p2p.h, of that or any version
+#   find-nvidia.sh [KERNEL]		prints "DIRECTORY FLAVOR SYMVERS" on success and nothing otherwise
+#   find-nvidia.sh sources [VERSION]	lists the directories with nv-p2p.h, of that or any version, the
+#					first of them of the flavour FLAVOR=
+#
+# SYMVERS is the first Module.symvers with the version (CRC) of nvidia_p2p_get_pages: that of the
+# directory or of one of the two above it, else what dkms 3.1.3 and newer keep of their build of
+# that directory for KERNEL. Without one it is EXPORT_SYMBOL or EXPORT_SYMBOL_GPL, as that source
+# exports the function: then the versions are computed from nv-p2p.h (p2psym.c).
 #
 # The running driver decides, also about the flavour. If none runs, the only installed driver
 # decides; if several are installed, the script fails. NVIDIA_SRC= and FLAVOR= in the environment
@@ -17,9 +23,12 @@ say() {
 	echo "gdrdrv: $*" >&2
 }
 
-# named DIRECTORY: the directory of nv-p2p.h below it, in each layout of the GPU driver's source
+# named DIRECTORY: the directory of nv-p2p.h below it, in each layout of the GPU driver's source. A .run file's tree
+# has both flavours.
 named() {
-	for d in "$1" "$1/nvidia" "$1/kernel-open/nvidia" "$1/kernel/nvidia" "$1/include/linux"; do
+	first=kernel-open
+	[ "${flavor:-}" != proprietary ] || first=kernel
+	for d in "$1" "$1/nvidia" "$1/$first/nvidia" "$1/kernel-open/nvidia" "$1/kernel/nvidia" "$1/include/linux"; do
 		[ -r "$d/nv-p2p.h" ] && echo "$d" && return
 	done
 	return 1
@@ -39,6 +48,11 @@ installed() {
 
 if [ "${1:-}" = sources ]; then
 	[ -z "${NVIDIA_SRC:-}" ] || named "$NVIDIA_SRC"
+	# Those of the flavour first, if it is known.
+	case ${FLAVOR:-} in
+	open) installed "${2:-*}" | grep open ;;
+	proprietary) installed "${2:-*}" | grep -v open ;;
+	esac
 	installed "${2:-*}"
 	exit 0
 fi
@@ -52,6 +66,25 @@ version_of() {
 	for f in "$1/../version.mk" "$1/../../version.mk"; do
 		[ -r "$f" ] && sed -n 's/^NVIDIA_VERSION *= *//p' "$f" && return
 	done
+}
+
+# kept_by_dkms DIRECTORY KERNEL: the Module.symvers that dkms has kept of builds of that source
+kept_by_dkms() {
+	for d in "$root"/var/lib/dkms/nvidia*/*/source; do
+		case $1/ in "$(cd "$d" 2>/dev/null && pwd -P)"/*) ls "${d%/source}/$2"/*/module/Module.symvers 2>/dev/null ;; esac
+	done
+}
+
+# export_of DIRECTORY: how the source there exports nvidia_p2p_get_pages. From late 535 on it does
+# so by NV_EXPORT_SYMBOL, which is EXPORT_SYMBOL_GPL in the open flavour's nv-linux.h.
+export_of() {
+	if grep -qs '^EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages)' "$1/nv-p2p.c" ||
+	   { grep -qs '^NV_EXPORT_SYMBOL(nvidia_p2p_get_pages)' "$1/nv-p2p.c" &&
+	     grep -qs 'define NV_EXPORT_SYMBOL(.*EXPORT_SYMBOL_GPL' "$1/../common/inc/nv-linux.h"; }; then
+		echo EXPORT_SYMBOL_GPL
+	else
+		echo EXPORT_SYMBOL
+	fi
 }
 
 # The loaded module's taint comes first: an installed module may be for the next boot only.
@@ -114,10 +147,13 @@ if grep -q '\bnvidia_p2p_get_pages\b' "$dir/nv-p2p.h" && ! grep -q '\bva_space\b
 fi
 
 dir=$(cd "$dir" && pwd -P)
-symvers=none
-for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers"; do
-	[ -r "$f" ] && symvers=$f && break
+symvers=
+for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers" $(kept_by_dkms "$dir" "${1:-none}"); do
+	awk '$2 == "nvidia_p2p_get_pages" && $1 !~ /^0x0*$/ { n++ } END { exit !n }' "$f" 2>/dev/null && symvers=$f && break
 done
-[ "$symvers" = none ] && say "no Module.symvers next to it: the kernel's build warns of undefined nvidia_p2p_* symbols"
+if [ -z "$symvers" ]; then
+	symvers=$(export_of "$dir")
+	say "no Module.symvers with it: the versions of nvidia_p2p_* are computed from nv-p2p.h"
+fi
 say "nv-p2p.h from $dir, for the $flavor flavour${running:+, running driver $running}"
 echo "$dir $flavor $symvers"

@@ -51,15 +51,17 @@ kbuild() {
 	fi
 }
 
-# Builds the provider of one generation into $1, with W=1; a warning is an error, here and below.
+# Builds the provider of one generation into $1, with W=1; a warning is an error, here and below. The
+# open flavour exports its functions for GPL modules alone from 535.161 on (nv-p2p.c of the tags).
 build_provider() {
-	local out=$1 gen=$2 p2p=$1/p2p-$2 prov=$1/provider-$2 log=$1/build-provider-$2.log
+	local out=$1 gen=$2 p2p=$1/p2p-$2 prov=$1/provider-$2 log=$1/build-provider-$2.log export=EXPORT_SYMBOL
+	[ "$RIG_FLAVOR" != open ] || [ "$gen" -lt 535 ] || export=EXPORT_SYMBOL_GPL
 	[ ! -e "$out/mod/provider-$gen.ko" ] || return 0
 	mkdir -p "$p2p" "$prov"
 	sed 's#\.\./nv-p2p-test#nv-p2p-test#' "$RIG/include/$gen/nv-p2p.h" >"$p2p/nv-p2p.h"
 	cp "$RIG/include/nv-p2p-test.h" "$p2p/"
 	cp "$RIG"/provider/*.[ch] "$RIG/provider/Kbuild" "$p2p"/*.h "$prov/"
-	kbuild "$prov" P2P_DIR='$(src)' W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
+	kbuild "$prov" P2P_DIR='$(src)' P2P_EXPORT=$export W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
 	! grep -i warning: "$log" || return 1
 	cp "$prov/provider.ko" "$out/mod/provider-$gen.ko"
 }
@@ -81,6 +83,17 @@ build_driver() {
 		{ cat "$log"; return 1; }
 	! grep -iE 'warning:|error:' "$log" || return 1
 	cp "$drv/gdrdrv.ko" "$out/mod/gdrdrv-$name.ko"
+}
+
+# build_header OUT GEN NAME: builds OUT/mod/header-NAME.ko as a user does who has only the nv-p2p.h of
+# generation GEN: by gdrdrv/Makefile and without the provider's Module.symvers
+build_header() {
+	local out=$1 gen=$2 name=$3 log=$1/build-header-$3.log
+	[ -z "$K_ROOT" ] || return 0
+	make -s -C "$SRC/gdrdrv" O="$out/header-$name" KDIR="$K_HEADERS" NVIDIA_SRC="$out/p2p-$gen" FLAVOR="$RIG_FLAVOR" \
+		"${K_MAKE[@]}" W=1 >"$log" 2>&1 || { cat "$log"; return 1; }
+	! grep -iE 'warning:|error:' "$log" || return 1
+	cp "$out/header-$name/gdrdrv.ko" "$out/mod/header-$name.ko"
 }
 
 # GPL-only symbols that a module uses.
@@ -220,6 +233,7 @@ rig_build() {
 	for gen; do
 		[ -e "$W/built-$gen" ] && continue
 		build_driver "$W" "$gen" "$gen$suffix" GDRDRV_FLAVOR="$RIG_FLAVOR" || return 1
+		[ -n "$RIG_PLANT$RIG_GCOV" ] || build_header "$W" "$gen" "$gen$suffix" || return 1
 		touch "$W/built-$gen"
 	done
 }

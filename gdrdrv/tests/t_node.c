@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The node, made by the kernel, and made by existing scripts: NVIDIA's insmod.sh, and init scripts
+ * The load, and the node, made by the kernel, and made by existing scripts: NVIDIA's insmod.sh, and init scripts
  * and containers derived from it. They use the major number in /proc/devices and minor 0.
  */
 #define _GNU_SOURCE
@@ -174,9 +174,32 @@ static void t_node_refused(void)
 	works(NODE, 9);
 }
 
+/*
+ * The module that was built from nv-p2p.h alone. A kernel of Debian refuses it unless the build has
+ * computed the versions of the provider's symbols; mainline only warns.
+ */
+static void t_header_alone(void)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/mod/header-%d%s.ko", rig.gen, rig.gpl ? "" : "-prop");
+	if (access(path, R_OK))
+		SKIP("no such module was built for this kernel");
+	if (by_callback())
+		SKIP("a module that has pinned by callback stays loaded");
+	close(drv);
+	OK(delete_module_named("gdrdrv"));
+	OK(load_module(path, ""));
+	works(NODE, 10);
+	OK(delete_module_named("gdrdrv"));
+	OK(load_driver());
+	works(NODE, 11);
+}
+
 const struct test tests_node[] = {
 	{ "node", t_node, ANY_MODE, 0, 0 },
 	{ "node-script", t_node_script, ANY_MODE, 0, 0 },
 	{ "node-refused", t_node_refused, ANY_MODE, 0, 0 },
+	{ "header-alone", t_header_alone, ANY_MODE, 0, 0 },
 	{ NULL, NULL, 0, 0, 0 },
 };

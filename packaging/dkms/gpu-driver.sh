@@ -94,9 +94,27 @@ choose() {
 	fi
 }
 
+# Where the kernel wants versions of symbols, they come from a Module.symvers or are computed.
+has_versions() { # SYMVERS
+	case $1 in *Module.symvers) return ;; esac
+	grep -qsx CONFIG_MODVERSIONS=y "$headers/include/config/auto.conf" || return 0
+	for f in "$headers"/scripts/genksyms/genksyms "$headers"/scripts/gendwarfksyms/gendwarfksyms; do
+		[ -x "$f" ] && return
+	done
+	say "kernel $kernel refuses modules without versions of symbols (CONFIG_MODVERSIONS), and its"
+	say "headers lack the program that computes them (scripts/genksyms): install them again, or"
+	say "name a directory with the GPU driver's Module.symvers with NVIDIA_SRC=; then run"
+	say "    dkms install gdrdrv/$release -k $kernel"
+	return 1
+}
+
 show() {
 	choose || return 1
-	/bin/sh ./find-nvidia.sh >/dev/null && return
+	headers=/lib/modules/$kernel/build
+	if found=$(/bin/sh ./find-nvidia.sh "$kernel"); then
+		has_versions "$found"
+		return
+	fi
 	advise_install
 	return 1
 }

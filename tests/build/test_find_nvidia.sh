@@ -13,6 +13,10 @@ mkdir "$tmp/bin"
 printf '#!/bin/sh\n[ -s "%s/license" ] && cat "%s/license"\n' "$tmp" "$tmp" >"$tmp/bin/modinfo"
 chmod +x "$tmp/bin/modinfo"
 
+at() { # the path of a word of SOURCES
+	case $1 in /*) echo "$tmp$1" ;; *) echo "$src/$1" ;; esac
+}
+
 tree() { # tree RUNNING TAINT LICENSE SOURCES: a machine's files; SOURCES as in the table below
 	local dir
 	rm -rf "$tmp/root" "$tmp/elsewhere"
@@ -25,12 +29,13 @@ tree() { # tree RUNNING TAINT LICENSE SOURCES: a machine's files; SOURCES as in 
 	fi
 	for dir in $4; do
 		case $dir in
-		*Module.symvers) : >"$src/$dir" ;;
-		*=*) # as a package of the GPU driver writes its version
-			source_at "$tmp/elsewhere/nvidia"
-			printf '%s\n' "${dir#*=}" | tr ',~' '\n ' >"$tmp/elsewhere/${dir%%=*}" ;;
-		/*) source_at "$tmp$dir" ;;
-		*) source_at "$src/$dir" ;;
+		*Module.symvers@*) # with that version of the function
+			mkdir -p "$(dirname "$(at "${dir%@*}")")"
+			printf '%s\tnvidia_p2p_get_pages\t/x/nvidia\tEXPORT_SYMBOL\t\n' "${dir#*@}" >"$(at "${dir%@*}")" ;;
+		*=*) # as the GPU driver's source has it
+			mkdir -p "$(dirname "$tmp/elsewhere/${dir%%=*}")"
+			printf '%s\n' "${dir#*=}" | tr ',~' '\n ' >>"$tmp/elsewhere/${dir%%=*}" ;;
+		*) source_at "$(at "$dir")" ;;
 		esac
 	done
 }
@@ -46,7 +51,7 @@ source_at() { # source_at DIRECTORY
 judge() {
 	local name=$1 want=$2 rc
 	shift 2
-	env GDRDRV_ROOT="$tmp/root" PATH="$tmp/bin:$PATH" "$@" /bin/sh "$find" >"$tmp/out" 2>"$tmp/err"
+	env GDRDRV_ROOT="$tmp/root" PATH="$tmp/bin:$PATH" "$@" /bin/sh "$find" 6.1-test >"$tmp/out" 2>"$tmp/err"
 	rc=$?
 	case $want in
 	!*) [ $rc != 0 ] && [ ! -s "$tmp/out" ] && grep -qF -- "${want#!}" "$tmp/err" ;;
@@ -74,31 +79,36 @@ while IFS='|' read -r name running sources want vars; do
 	judge "$name" "${want//TMP/$tmp}" ${vars//TMP/$tmp}
 done <<'END'
 nothing installed|-||!no nv-p2p.h of any GPU driver
-none running, one installed: that one|-|nvidia-570.86.10/nvidia|nvidia-570.86.10/nvidia open none
-none running, two installed: none|-|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|!several GPU drivers are installed
-... but the one that is named|||nvidia-580.95.05/nvidia open none|NVIDIA_SRC=TMP/root/usr/src/nvidia-580.95.05
-the running one of two, the older|570.86.10|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|nvidia-570.86.10/nvidia open none
-the running one of two, the newer|580.95.05|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia open none
+none running, one installed: that one|-|nvidia-570.86.10/nvidia|nvidia-570.86.10/nvidia open EXPORT_SYMBOL
+none running, two installed: EXPORT_SYMBOL|-|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|!several GPU drivers are installed
+... but the one that is named|||nvidia-580.95.05/nvidia open EXPORT_SYMBOL|NVIDIA_SRC=TMP/root/usr/src/nvidia-580.95.05
+the running one of two, the older|570.86.10|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|nvidia-570.86.10/nvidia open EXPORT_SYMBOL
+the running one of two, the newer|580.95.05|nvidia-570.86.10/nvidia nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia open EXPORT_SYMBOL
 a version that only begins alike is another|580.95|nvidia-580.95.05/nvidia|!no nv-p2p.h of 580.95 GPU driver
-a distribution's directory name|535.183.01|nvidia-current-535.183.01/nvidia|nvidia-current-535.183.01/nvidia open none
-below kernel-modules, the kernel's flavour behind the version|570.86.10|kernel-modules/nvidia-570.86.10-default/nvidia kernel-modules/nvidia-580.95.05-default/nvidia|kernel-modules/nvidia-570.86.10-default/nvidia open none
-the open flavour's directory|580.95.05|nvidia-580.95.05/kernel-open/nvidia|nvidia-580.95.05/kernel-open/nvidia open none
-DKMS's own tree|580.95.05|/root/var/lib/dkms/nvidia/580.95.05/source/nvidia|/root/var/lib/dkms/nvidia/580.95.05/source/nvidia open none
-a proprietary module is running, an open one installed|580.95.05 POE Dual MIT/GPL|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary none
-an open module is running, a proprietary one installed|580.95.05 OE NVIDIA|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia open none
-FLAVOR= overrules|||nvidia-580.95.05/nvidia proprietary none|FLAVOR=proprietary
+a distribution's directory name|535.183.01|nvidia-current-535.183.01/nvidia|nvidia-current-535.183.01/nvidia open EXPORT_SYMBOL
+below kernel-modules, the kernel's flavour behind the version|570.86.10|kernel-modules/nvidia-570.86.10-default/nvidia kernel-modules/nvidia-580.95.05-default/nvidia|kernel-modules/nvidia-570.86.10-default/nvidia open EXPORT_SYMBOL
+the open flavour's directory|580.95.05|nvidia-580.95.05/kernel-open/nvidia|nvidia-580.95.05/kernel-open/nvidia open EXPORT_SYMBOL
+DKMS's own tree|580.95.05|/root/var/lib/dkms/nvidia/580.95.05/source/nvidia|/root/var/lib/dkms/nvidia/580.95.05/source/nvidia open EXPORT_SYMBOL
+a proprietary module is running, an open one installed|580.95.05 POE Dual MIT/GPL|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary EXPORT_SYMBOL
+an open module is running, a proprietary one installed|580.95.05 OE NVIDIA|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia open EXPORT_SYMBOL
+FLAVOR= overrules|||nvidia-580.95.05/nvidia proprietary EXPORT_SYMBOL|FLAVOR=proprietary
 FLAVOR= of neither kind|||!neither open nor proprietary|FLAVOR=closed
-none running: the licence of the installed module|- - NVIDIA|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary none
-both flavours there, the proprietary one running|580.95.05 POE|nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary none
-both flavours there, the open one running|580.95.05 OE|nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia|nvidia-open-580.95.05/nvidia open none
-Module.symvers above|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/Module.symvers|nvidia-580.95.05/nvidia open SRC/nvidia-580.95.05/nvidia/../Module.symvers
-Module.symvers beside it|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/nvidia/Module.symvers nvidia-580.95.05/Module.symvers|nvidia-580.95.05/nvidia open SRC/nvidia-580.95.05/nvidia/Module.symvers
-named, of another version than the running one|580.95.05|dkms.conf=PACKAGE_NAME="nvidia",PACKAGE_VERSION="570.86.10"|!is of GPU driver 570.86.10, but 580.95.05|NVIDIA_SRC=TMP/elsewhere
-... unless that is meant|||/elsewhere/nvidia open none|NVIDIA_SRC=TMP/elsewhere NVIDIA_MISMATCH_OK=1
-named, of the running version|580.95.05|dkms.conf=PACKAGE_NAME="nvidia",PACKAGE_VERSION="580.95.05"|/elsewhere/nvidia open none|NVIDIA_SRC=TMP/elsewhere/nvidia
-named, the version in version.mk|580.95.05|version.mk=NVIDIA_VERSION~=~570.86.10|!is of GPU driver 570.86.10, but 580.95.05|NVIDIA_SRC=TMP/elsewhere
+none running: the licence of the installed module|- - NVIDIA|nvidia-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary EXPORT_SYMBOL
+both flavours there, the proprietary one running|580.95.05 POE|nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia|nvidia-580.95.05/nvidia proprietary EXPORT_SYMBOL
+both flavours there, the open one running|580.95.05 OE|nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia|nvidia-open-580.95.05/nvidia open EXPORT_SYMBOL
+Module.symvers above|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/Module.symvers@0x12345678|nvidia-580.95.05/nvidia open SRC/nvidia-580.95.05/nvidia/../Module.symvers
+Module.symvers beside it|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/nvidia/Module.symvers@0x1 nvidia-580.95.05/Module.symvers@0x2|nvidia-580.95.05/nvidia open SRC/nvidia-580.95.05/nvidia/Module.symvers
+... without versions: the one above|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/nvidia/Module.symvers@0x00000000 nvidia-580.95.05/Module.symvers@0x2|nvidia-580.95.05/nvidia open SRC/nvidia-580.95.05/nvidia/../Module.symvers
+... and none has versions|580.95.05|nvidia-580.95.05/nvidia nvidia-580.95.05/nvidia/Module.symvers@0x00000000|nvidia-580.95.05/nvidia open EXPORT_SYMBOL
+named, of another version than the running one|580.95.05|/elsewhere/nvidia dkms.conf=PACKAGE_NAME="nvidia",PACKAGE_VERSION="570.86.10"|!is of GPU driver 570.86.10, but 580.95.05|NVIDIA_SRC=TMP/elsewhere
+... unless that is meant|||/elsewhere/nvidia open EXPORT_SYMBOL|NVIDIA_SRC=TMP/elsewhere NVIDIA_MISMATCH_OK=1
+named, of the running version|580.95.05|/elsewhere/nvidia dkms.conf=PACKAGE_NAME="nvidia",PACKAGE_VERSION="580.95.05"|/elsewhere/nvidia open EXPORT_SYMBOL|NVIDIA_SRC=TMP/elsewhere/nvidia
+named, the version in version.mk|580.95.05|/elsewhere/nvidia version.mk=NVIDIA_VERSION~=~570.86.10|!is of GPU driver 570.86.10, but 580.95.05|NVIDIA_SRC=TMP/elsewhere
+named, a checkout that exports for GPL modules alone|-|/elsewhere/kernel-open/nvidia kernel-open/nvidia/nv-p2p.c=NV_EXPORT_SYMBOL(nvidia_p2p_get_pages); kernel-open/common/inc/nv-linux.h=#define~NV_EXPORT_SYMBOL(symbol)~EXPORT_SYMBOL_GPL(symbol)|/elsewhere/kernel-open/nvidia open EXPORT_SYMBOL_GPL|NVIDIA_SRC=TMP/elsewhere
+a .run file's tree: its proprietary flavour|- - NVIDIA|/elsewhere/kernel-open/nvidia /elsewhere/kernel/nvidia kernel/nvidia/nv-p2p.c=NV_EXPORT_SYMBOL(nvidia_p2p_get_pages); kernel/common/inc/nv-linux.h=#define~NV_EXPORT_SYMBOL(symbol)~EXPORT_SYMBOL(symbol)|/elsewhere/kernel/nvidia proprietary EXPORT_SYMBOL|NVIDIA_SRC=TMP/elsewhere
+... its open one|||/elsewhere/kernel-open/nvidia open EXPORT_SYMBOL|NVIDIA_SRC=TMP/elsewhere FLAVOR=open
 named, without nv-p2p.h|||!no nv-p2p.h in TMP/bin|NVIDIA_SRC=TMP/bin
-named, of a version that nothing tells|580.95.05|/elsewhere/nvidia|/elsewhere/nvidia open none|NVIDIA_SRC=TMP/elsewhere
+named, of a version that nothing tells|580.95.05|/elsewhere/nvidia|/elsewhere/nvidia open EXPORT_SYMBOL|NVIDIA_SRC=TMP/elsewhere
 END
 grep -q "nothing tells its version" "$tmp/err"
 ok "... and says so"
@@ -106,7 +116,25 @@ ok "... and says so"
 tree '' '' '' nvidia-580.95.05/nvidia
 mkdir -p "$tmp/root/var/lib/dkms/nvidia/580.95.05"
 ln -s "$src/nvidia-580.95.05" "$tmp/root/var/lib/dkms/nvidia/580.95.05/source"
-judge "one installed, seen twice through a link: not two" "$src/nvidia-580.95.05/nvidia open none"
+judge "one installed, seen twice through a link: not two" "$src/nvidia-580.95.05/nvidia open EXPORT_SYMBOL"
+
+# dkms 3.1.3 and newer keep Module.symvers of each build
+kept() { # NAME KERNEL
+	mkdir -p "$tmp/root/var/lib/dkms/$1/580.95.05/$2/x86_64/module"
+	printf '0x1\tnvidia_p2p_get_pages\tnvidia\tEXPORT_SYMBOL\t\n' >"$tmp/root/var/lib/dkms/$1/580.95.05/$2/x86_64/module/Module.symvers"
+}
+kept nvidia 6.1-other
+judge "dkms has kept another kernel's Module.symvers" "$src/nvidia-580.95.05/nvidia open EXPORT_SYMBOL"
+tree 580.95.05 OE '' 'nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia'
+for name in nvidia nvidia-open; do
+	kept $name 6.1-test
+	ln -s "$src/$name-580.95.05" "$tmp/root/var/lib/dkms/$name/580.95.05/source"
+done
+judge "dkms has kept this kernel's, of both flavours" \
+	"$src/nvidia-open-580.95.05/nvidia open $tmp/root/var/lib/dkms/nvidia-open/580.95.05/6.1-test/x86_64/module/Module.symvers"
+judge "... the other flavour's" \
+	"$src/nvidia-580.95.05/nvidia proprietary $tmp/root/var/lib/dkms/nvidia/580.95.05/6.1-test/x86_64/module/Module.symvers" \
+	FLAVOR=proprietary
 
 # A Jetson's: without an address-space token. There the library needs no driver.
 tree '' '' '' ''
@@ -115,6 +143,13 @@ mkdir -p "$l4t"
 echo "int nvidia_p2p_get_pages(u64 vaddr, u64 size);" >"$l4t/nv-p2p.h"
 judge "a Jetson's, not named" "!no nv-p2p.h of any GPU driver"
 judge "a Jetson's, named" "!of Tegra's GPU driver: no gdrdrv is needed there" NVIDIA_SRC="${l4t%/include/linux}"
+
+tree '' '' '' 'nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia'
+for flavor in open proprietary; do
+	[ "$(FLAVOR=$flavor GDRDRV_ROOT=$tmp/root /bin/sh "$find" sources 580.95.05 | head -n 1)" = \
+		"$src/nvidia$([ $flavor = open ] && echo -open)-580.95.05/nvidia" ]
+	ok "of two sources of one version that of the flavour comes first: $flavor"
+done
 
 # waits NAME yes|no [VARIABLE=VALUE...]: whether DKMS builds nothing, for lack of a GPU driver's source
 sed "s|/usr/src/gdrdrv-@VERSION@|${find%/*}|" packaging/dkms/dkms.conf.in >"$tmp/dkms.conf"

@@ -123,7 +123,7 @@ static void run_test(const struct test *test)
 	report_exit(test->name, code, start);
 }
 
-static int insmod(const char *path, const char *params)
+int load_module(const char *path, const char *params)
 {
 	int fd = open(path, O_RDONLY);
 	int ret;
@@ -267,7 +267,7 @@ int load_driver(void)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/mod/gdrdrv-%d%s.ko", rig.gen, rig.gpl ? "" : "-prop");
-	return insmod(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
+	return load_module(path, rig.mode == CALLBACK ? "use_persistent_mapping=0" : "");
 }
 
 int load_provider(const char *params)
@@ -275,7 +275,7 @@ int load_provider(const char *params)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/mod/provider-%d.ko", rig.gen);
-	return insmod(path, params);
+	return load_module(path, params);
 }
 
 /* Loads both modules and tests whether that succeeded. */

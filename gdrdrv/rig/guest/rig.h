@@ -179,6 +179,7 @@ void pattern(uint8_t *buf, size_t len, unsigned int seed);
 int delete_module_named(const char *name); /* 0 or -errno */
 
 /* init.c */
+int load_module(const char *path, const char *params); /* 0 or -errno */
 int load_driver(void); /* of the present set-up; 0 or -errno */
 int load_provider(const char *params); /* likewise */
 

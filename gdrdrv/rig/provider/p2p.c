@@ -21,7 +21,8 @@
  * - a callback pin's table is freed after the callback; nvidia_p2p_free_page_table() does nothing;
  * - persistent pins keep the pages after the free, until the put, which any process may do.
  *
- * The nv-p2p.h of the build decides which calls exist. Module parameters make calls fail or
+ * The nv-p2p.h of the build decides which calls exist. P2P_EXPORT is how the GPU driver of that
+ * branch and flavour exports them. Module parameters make calls fail or
  * misbehave. Wrong use by the client is an error in the log and in the counters.
  */
 #define pr_fmt(fmt) "provider: " fmt
@@ -444,7 +445,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	return get_pages(p2p_token, va_space, virtual_address, length, page_table, free_callback,
 			 data, !free_callback);
 }
-EXPORT_SYMBOL(nvidia_p2p_get_pages);
+P2P_EXPORT(nvidia_p2p_get_pages);
 
 /* Releases the pin that has this key now, whichever get made it. */
 static void pin_take_locked(struct pin *pin, u64 va)
@@ -492,7 +493,7 @@ int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 		table_free(page_table);
 	return 0;
 }
-EXPORT_SYMBOL(nvidia_p2p_put_pages);
+P2P_EXPORT(nvidia_p2p_put_pages);
 
 /* The documented part of a callback; the table is freed after it. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
@@ -504,11 +505,11 @@ int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 	info->released = true;
 	return 0;
 }
-EXPORT_SYMBOL(nvidia_p2p_free_page_table);
+P2P_EXPORT(nvidia_p2p_free_page_table);
 
 #ifdef P2P_TEST_NULL_CALLBACK
 const int nvidia_p2p_cap_persistent_pages = 1;
-EXPORT_SYMBOL(nvidia_p2p_cap_persistent_pages);
+P2P_EXPORT(nvidia_p2p_cap_persistent_pages);
 #endif
 
 #ifdef P2P_TEST_PERSISTENT_API
@@ -522,7 +523,7 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	}
 	return get_pages(0, 0, virtual_address, length, page_table, NULL, NULL, true);
 }
-EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
+P2P_EXPORT(nvidia_p2p_get_pages_persistent);
 
 /* The calling process does not matter: any may put a persistent pin. */
 int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_table *page_table,
@@ -543,7 +544,7 @@ int nvidia_p2p_put_pages_persistent(u64 virtual_address, struct nvidia_p2p_page_
 	table_free(page_table);
 	return 0;
 }
-EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
+P2P_EXPORT(nvidia_p2p_put_pages_persistent);
 #endif
 
 /* CliDelThirdPartyP2PVidmemInfo(): revokes every callback pin, under the lock. */
