@@ -59,13 +59,11 @@ fi
 
 running=$(cat "$root/sys/module/nvidia/version" 2>/dev/null)
 
+# version_of DIRECTORY: by dkms.conf, which is a template without it in NVIDIA's repository and .run files, or else by
+# Kbuild, which has it everywhere.
 version_of() {
-	for f in "$1/../dkms.conf" "$1/dkms.conf"; do
-		[ -r "$f" ] && sed -n 's/^PACKAGE_VERSION="\{0,1\}\([0-9.]*\)"\{0,1\}.*/\1/p' "$f" && return
-	done
-	for f in "$1/../version.mk" "$1/../../version.mk"; do
-		[ -r "$f" ] && sed -n 's/^NVIDIA_VERSION *= *//p' "$f" && return
-	done
+	sed -n -e 's/^PACKAGE_VERSION="\{0,1\}\([0-9][0-9.]*\).*/\1/p' -e 's/^.* -DNV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' \
+		"$1/../dkms.conf" "$1/dkms.conf" "$1/../Kbuild" "$1/Kbuild" 2>/dev/null | head -n 1
 }
 
 # kept_by_dkms DIRECTORY KERNEL: the Module.symvers that dkms has kept of builds of that source
