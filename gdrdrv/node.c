@@ -3,8 +3,9 @@
  * The device numbers and /dev/gdrdrv.
  *
  * The kernel makes /dev/gdrdrv, a misc device: device classes are GPL-only. The driver also has a
- * major number, listed under its name in /proc/devices for scripts that run mknod (minor 0). Both
- * nodes have the same operations.
+ * major number, listed under its name in /proc/devices for programs that make the node (minor 0):
+ * insmod.sh of GDRCopy, scripts derived from it, and nvidia-gdrdrv-device of siderolabs/extensions,
+ * which waits for that line for ever. Both nodes have the same operations.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

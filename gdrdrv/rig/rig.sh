@@ -164,7 +164,7 @@ libcuda_build() {
 rig_library() {
 	local out=$BUILD/library-$K_ARCH log=$BUILD/library.log name cross=
 	[ "$K_ARCH" = amd64 ] || cross=aarch64-linux-gnu-
-	RIG_EXTRA= RIG_COMMANDS=$KERNEL_TESTS/commands
+	RIG_EXTRA=$KERNEL_TESTS/doctor.sh RIG_COMMANDS=$KERNEL_TESTS/commands
 	mkdir -p "$out"
 	{
 		make --no-print-directory -j2 -C "$SRC" O="$out" SANITIZE= CROSS_COMPILE=$cross lib tools &&

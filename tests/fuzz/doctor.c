@@ -20,6 +20,7 @@
 static const char *const path[] = {
 	"/proc/1/cgroup",
 	"/proc/devices",
+	"/proc/misc",
 	"/proc/driver/gdrdrv/params",
 	"/proc/driver/gdrdrv/nv_get_pages_refcount",
 	"/proc/driver/nvidia/version",

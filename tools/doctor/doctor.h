@@ -104,8 +104,9 @@ struct machine {
 		bool from_barcopy; /* it lists its pins, which NVIDIA's does not */
 		char version[16]; /* "" if not known */
 		bool revocable; /* its pins are not persistent */
-		bool devices_known; /* /proc/devices could be read */
-		int major; /* there; -1: not there */
+		bool numbers_known; /* /proc/devices and /proc/misc could be read */
+		int major; /* in /proc/devices, for a node by a script; -1: not there */
+		int misc; /* in /proc/misc: the minor number of the kernel's node; -1: not there */
 		long long pins; /* that the GPU driver holds for it; 0: none, or not known */
 		bool signed_only; /* the kernel loads signed modules only */
 		bool init_script; /* of NVIDIA's packages: it makes the node by hand */

@@ -2,8 +2,9 @@
 /*
  * Subject: the kernel module gdrdrv and its node. The modules of barcopy and of NVIDIA have the
  * same name in /proc/devices and write the same "params". They differ in the list of pins, which
- * only barcopy's has, and in the node: the kernel makes that of barcopy's, a script that of
- * NVIDIA's.
+ * only barcopy's has, and in the node: a script makes that of NVIDIA's, with the number in
+ * /proc/devices; the kernel makes that of barcopy's, a misc device with the number in /proc/misc,
+ * and a script may make another as for NVIDIA's.
  */
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "doctor/doctor.h"
 
 #define PROC "/proc/driver/gdrdrv/"
+
+#define MISC_MAJOR 10 /* linux/major.h */
 
 static void read_params(struct machine *m)
 {
@@ -27,20 +30,29 @@ static void read_params(struct machine *m)
 	m->gdrdrv.revocable = !strcmp(yes, "no");
 }
 
-/* The driver's number among the character devices. */
-static void read_major(struct machine *m)
+/* The driver's number in a list of character devices; -1: none. Returns whether it could be read. */
+static bool read_number(const struct machine *m, const char *path, int *number)
 {
 	char lines[8192], *line, *save = NULL, name[32];
-	int major;
+	bool known = !root_text(m->root, path, lines, sizeof(lines));
+	int n;
 
-	m->gdrdrv.major = -1;
-	m->gdrdrv.devices_known = !root_text(m->root, "/proc/devices", lines, sizeof(lines));
+	*number = -1;
 	for (line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (!strncmp(line, "Block", 5))
-			return;
-		if (sscanf(line, " %d %31s", &major, name) == 2 && !strcmp(name, "gdrdrv"))
-			m->gdrdrv.major = major;
+			break;
+		if (sscanf(line, " %d %31s", &n, name) == 2 && !strcmp(name, "gdrdrv"))
+			*number = n;
 	}
+	return known;
+}
+
+static void read_numbers(struct machine *m)
+{
+	bool devices = read_number(m, "/proc/devices", &m->gdrdrv.major);
+	bool misc = read_number(m, "/proc/misc", &m->gdrdrv.misc);
+
+	m->gdrdrv.numbers_known = devices && misc;
 }
 
 static void collect(struct machine *m)
@@ -50,7 +62,7 @@ static void collect(struct machine *m)
 	m->gdrdrv.loaded =
 		root_exists(m->root, "/sys/module/gdrdrv") || root_exists(m->root, PROC "params");
 	read_params(m);
-	read_major(m);
+	read_numbers(m);
 	m->gdrdrv.from_barcopy = root_exists(m->root, PROC "pins");
 	root_number(m->root, PROC "nv_get_pages_refcount", &m->gdrdrv.pins);
 	m->gdrdrv.init_script = root_exists(m->root, "/etc/init.d/gdrdrv");
@@ -98,17 +110,33 @@ static void check_module(const struct machine *m, struct report *r)
 		version[0] ? version : "unknown");
 }
 
+static bool leads_to_driver(const struct machine *m, const struct probe_node *n)
+{
+	return (n->major == MISC_MAJOR && n->minor == m->gdrdrv.misc) ||
+	       (n->major == m->gdrdrv.major && !n->minor);
+}
+
+static const char *numbers(const struct machine *m)
+{
+	const char *misc =
+		m->gdrdrv.misc < 0 ? "" : text("%d:%d (/proc/misc)", MISC_MAJOR, m->gdrdrv.misc);
+
+	if (m->gdrdrv.major < 0)
+		return misc;
+	return text("%s%s%d:0 (/proc/devices)", misc, *misc ? " and " : "", m->gdrdrv.major);
+}
+
 /* A node that exists, of a module that is loaded. */
 static void check_opens(const struct machine *m, struct report *r, const struct probe_node *n,
 			const char *remake)
 {
-	bool stale = m->gdrdrv.devices_known && n->major != m->gdrdrv.major;
+	bool stale = m->gdrdrv.numbers_known && !leads_to_driver(m, n);
 	const char *means = NULL, *todo = NULL;
 
 	if (stale) {
-		means = text("the node is stale: the driver's major number is %d (/proc/devices); "
-			     "the node was made by hand for an earlier load of the module",
-			     m->gdrdrv.major);
+		means = text("the node is stale: the driver's is %s; this one was made by hand for "
+			     "an earlier load of the module",
+			     numbers(m));
 		todo = m->container[0] ? "restart the container" : remake;
 	} else if (n->error) {
 		means = node_advice(m, n).means;
@@ -129,10 +157,11 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 			: text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
 			       m->gdrdrv.major);
 
-	if (m->gdrdrv.loaded && m->gdrdrv.devices_known && m->gdrdrv.major < 0)
+	if (m->gdrdrv.loaded && m->gdrdrv.numbers_known && m->gdrdrv.major < 0 &&
+	    m->gdrdrv.misc < 0)
 		finding(r, SEV_FAIL, NULL, "it has no device that a node could lead to",
 			"as root: modprobe -r gdrdrv; modprobe gdrdrv; then see the kernel log",
-			"the loaded module is not listed in /proc/devices");
+			"the loaded module is listed neither in /proc/devices nor in /proc/misc");
 	else if (!n || !n->exists)
 		finding(r, m->container[0] ? SEV_WARN : SEV_FAIL, NULL,
 			"no program can use the gdrdrv backend",
