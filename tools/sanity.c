@@ -60,9 +60,9 @@ static const struct tool tool = {
 	.exit_text = "Exit status:\n"
 		     "  0  no test failed, and at least one passed\n"
 		     "  1  a test failed; also a bad option, or output that could not be written\n"
-		     "  2  nothing was tested: no GPU memory was reached (the message has the "
-		     "reason), or\n"
-		     "     every test was waived",
+		     "  2  nothing was tested: gdr_open() fails here or no GPU memory was reached "
+		     "(the\n"
+		     "     message has the reason), or every test was waived",
 	.failure = TOOL_FAIL,
 };
 

@@ -37,7 +37,7 @@ good 'rm: cuMemCreate' rm 4 GDRSIM_DRIVER_VERSION=13000 -- -a cuMemCreate
 good 'rm: SYNC_MEMOPS is not there from the start, late copies' rm 3 GDRSIM_SYNC_MEMOPS=0 \
 	GDRSIM_ASYNC_DELAY_US=200 --
 good 'rm: memory of many objects' rm 3 GDRSIM_RM_OBJECT_MIB=2 --
-good 'rm: exportable memory alone' rm 4 GDRSIM_DMABUF=0 --
+good 'rm: exportable memory alone' rm 4 GDRSIM_DMABUF=0 -- -a cuMemCreate
 good 'rm: cached memory' rm 4 GDRSIM_COHERENT=1 --
 good 'dmabuf' dmabuf 3 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 --
 good 'dmabuf: cuMemCreate' dmabuf 4 GDRCOPY_BACKEND=dmabuf,rm,host GDRSIM_DRIVER_VERSION=13030 -- -a cuMemCreate
@@ -187,6 +187,11 @@ rows "$tool" --sim "$sim" <<-'END'
 	an integrated GPU: its host memory|GDRSIM_RM=absent GDRSIM_INTEGRATED=1|-t basic|0|^memory: +cuMemHostAlloc: memory that CPU and GPU share$
 	host memory on request, and says so||-t basic -a cuMemHostAlloc|0|^memory: +cuMemHostAlloc: host memory$
 	a kind that cannot be pinned: exit 2|GDRSIM_RM=absent|-a cuMemAlloc|2||cannot run here: .*cuMemAlloc
+	gdr_open() fails: exit 2|GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0||2||cannot run here: gdr_open\(\) fails, .*gdrcopy_doctor reports what to do
+	gdr_open() fails, --quick: exit 2|GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0|--quick|2||cannot run here: gdr_open\(\) fails
+	gdr_open() fails, -a|GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0|-t basic -a cuMemCreate|0|^memory: +cuMemCreate: GPU memory$
+	gdr_open() fails, an integrated GPU|GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0 GDRSIM_INTEGRATED=1|-t basic|0|^memory: +cuMemHostAlloc: memory that CPU and GPU share$
+	gdr_open() succeeds, and memory of cuMemAlloc cannot be pinned: exit 2|GDRSIM_RM_PROTECTED=1||2||cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: 
 	no GPU memory is reached: exit 2|GDRCOPY_BACKEND=host||2||cannot run here: no GPU memory can be reached
 END
 check 'no GPU memory is reached: no result' sh -c "! grep -Eq 'Failed: 0|^ok' '$out'"

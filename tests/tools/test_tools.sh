@@ -66,7 +66,7 @@ for t in copybw copylat pplat apiperf; do
 	cd "$sim/.." && quick gdrcopy_$t --sim "$(basename "$sim")" -s 64
 	cd "$here" || exit 1
 	expect "$t: --sim with a relative folder" 0 'all data verified'
-	quick LD_LIBRARY_PATH="$sim" gdrcopy_$t -s 64
+	quick LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" gdrcopy_$t -s 64
 	expect "$t: the stand-in by library path says so" 0 'running on the stand-in'
 
 	quick gdrcopy_$t --sim "$sim" -s 0x1000 -d 0x0
@@ -112,6 +112,15 @@ for t in copybw copylat pplat apiperf; do
 	quick GDRSIM_DEVICES=0 gdrcopy_$t --sim "$sim" --json
 	expect "$t: --json without a GPU: exit 2" 2 '"exit_status": 2' 'cannot run here: cuInit'
 	json_error "$t: --json without a GPU: a document" 2 'CUDA_ERROR_NO_DEVICE'
+
+	# -- where programs fall back, it is no success that other memory can be mapped
+	none="GDRSIM_DRIVER_VERSION=13000 GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0"
+	# shellcheck disable=SC2086 # several words
+	rows gdrcopy_$t --sim "$sim" -s 4K $few <<-END
+		gdr_open() fails: exit 2|$none||2||cannot run here: gdr_open\(\) fails, .*the gdrdrv driver is not loaded; .*gdrcopy_doctor reports what to do \(-a 
+		gdr_open() fails, -a|$none|-a cuMemCreate|0|^buffer: .*cuMemCreate memory: GPU memory$
+		gdr_open() fails, an integrated GPU|$none GDRSIM_INTEGRATED=1||0|^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$|cuMemHostAlloc is used instead of cuMemAlloc
+	END
 
 	# -- half a report is no success
 	for args in "" "--json" "--help" "--version"; do
@@ -165,9 +174,9 @@ for t in copybw copylat pplat apiperf; do
 		-M default||-s 100000 -a cuMemAlloc -M default|0|all data verified
 		-M that the memory cannot have||-a cuMemHostAlloc -M device|2||cannot run here: .*cuMemHostAlloc memory: map:
 		-a cuMemCreate||-s 100000 -a cuMemCreate|0|^buffer: .*cuMemCreate memory
-		chooses what can be served, and says so|GDRSIM_DMABUF=0|-s 4K|0|^mapping: .*backend rm|cuMemCreate is used instead of cuMemAlloc, which cannot be served here \(.+\)
+		gdr_open() succeeds, and memory of cuMemAlloc cannot be pinned: exit 2|GDRSIM_DRIVER_VERSION=13000 GDRSIM_RM_PROTECTED=1|-s 4K|2||cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: 
 		says GPU memory||-s 4K|0|^buffer: .*cuMemAlloc memory: GPU memory$
-		no backend for GPU memory: exit 2|GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent|-s 4K|2||cannot run here: no GPU memory can be reached
+		no backend for GPU memory: exit 2|GDRSIM_DMABUF_MMAP=0 GDRSIM_RM=absent|-s 4K|2||cannot run here: gdr_open\(\) fails
 		an integrated GPU: its host memory|GDRSIM_INTEGRATED=1 GDRSIM_RM=absent|-s 4K|0|^buffer: .*cuMemHostAlloc memory: memory that CPU and GPU share$|cuMemHostAlloc is used instead of cuMemAlloc
 		no GPU memory is reached: exit 2|GDRCOPY_BACKEND=host|-s 4K|2||cannot run here: no GPU memory can be reached: cuMemAlloc memory: pin: .*; .+
 	END
@@ -549,15 +558,20 @@ first_line() {
 run LD_LIBRARY_PATH="$sim" GDRCOPY_BACKEND=host "$demo" "$build" "$sim"
 check "demo: a GPU whose memory is not reached: the first line" first_line \
 	'^demo: no GPU memory is reached \(no GPU memory can be reached: .*\): running on the stand-in$'
-run LD_LIBRARY_PATH="$sim" "$demo" "$build" "$sim"
+run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" "$demo" "$build" "$sim"
 expect "demo: a GPU whose memory is reached" 0 'all data verified'
 check "demo: CUDA's copies and the engine's" grep -Eq '^ +65536( +[0-9.]+){2} +[0-9.]+x( +[0-9.]+){3} +[0-9.]+x$' "$out"
 check "demo: a GPU whose memory is reached: the first line" first_line \
-	'^demo: the CPU reaches GPU memory \(backend dmabuf\): running on it$'
+	'^demo: the CPU reaches GPU memory \(backend (rm|dmabuf)\): running on it$'
 run "$demo"
 expect "demo: without arguments" 1 '' '^usage: '
 run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
 expect "demo: the real tools" 0 'all data verified'
+check "demo: the stand-in's figures are not compared" sh -c "! grep -q '[0-9]x' '$out'"
+run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13000 GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0 "$demo" "$build" "$sim"
+check "demo: a GPU that gdr_open() cannot serve: the first line" first_line \
+	'^demo: gdr_open\(\) fails, .*: the CPU reaches GPU memory of cuMemCreate alone \(backend rm\): running on it$'
+run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
 expect "demo: the stand-in's figures mean nothing" 0 'its figures mean nothing.* On an H200:$'
 check "demo: the real tools: the first line" first_line \
 	'^demo: no GPU memory is reached \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'

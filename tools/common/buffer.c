@@ -9,6 +9,8 @@
 
 #include "exit.h"
 
+#define OTHER_MEMORY " (-a cuMemCreate and -a cuMemHostAlloc take other memory)"
+
 const char *lib_error_text(int error)
 {
 	const char *text = barcopy_last_error();
@@ -22,17 +24,27 @@ void lib_must(int error, const char *call)
 		tool_fail("%s: %s", call, lib_error_text(error));
 }
 
-gdr_t buffer_open_library(void)
+static gdr_t open_library(const char *call, gdr_t (*opens)(void), const char *more)
 {
-	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
+	gdr_t g = opens();
 	int error = errno;
 
 	if (!g && getenv("GDRCOPY_BACKEND"))
 		tool_cannot("%s; unset GDRCOPY_BACKEND", lib_error_text(error));
 	if (!g)
-		tool_cannot("barcopy_open(BARCOPY_OPEN_ANY): %s; gdrcopy_doctor reports what to do",
-			    lib_error_text(error));
+		tool_cannot("%s: %s; gdrcopy_doctor reports what to do%s", call,
+			    lib_error_text(error), more);
 	return g;
+}
+
+static gdr_t open_any(void)
+{
+	return barcopy_open(BARCOPY_OPEN_ANY);
+}
+
+gdr_t buffer_open_library(void)
+{
+	return open_library("barcopy_open(BARCOPY_OPEN_ANY)", open_any, "");
 }
 
 int buffer_pin(struct buffer *b, uint32_t pin_flags, int map_flags, char *why, size_t why_size)
@@ -103,23 +115,28 @@ void buffer_unmake(struct buffer *b)
 
 void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size, int map_flags)
 {
+	bool integrated = gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED);
 	char why[1024], note[sizeof(b->note)] = "";
-	gdr_t g = buffer_open_library();
-	int k, rc;
+	gdr_t g;
+	int rc;
 
 	if (kind != ALLOC_ANY) {
+		g = buffer_open_library();
 		rc = buffer_make(b, g, gpu, (enum mem_kind)kind, size, map_flags, why, sizeof(why));
 		if (rc)
 			tool_cannot("%zu byte%s of %s memory: %s; %s", size, plural(size),
 				    mem_kind_name[kind], why,
 				    rc == -ENOMEM ? "take a smaller size"
-						  : "without -a, a kind of GPU memory that "
-						    "can be reached is chosen");
+						  : "gdrcopy_doctor reports which memory can be "
+						    "reached");
 		return;
 	}
-	for (k = 0; k < MEM_KINDS; k++) {
-		if (k == MEM_HOST_ALLOC && !gpu_has(gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED))
-			break;
+	if (integrated)
+		g = buffer_open_library();
+	else
+		g = open_library("gdr_open() fails, programs fall back to other copies", gdr_open,
+				 OTHER_MEMORY);
+	for (int k = 0; k < (integrated ? MEM_KINDS : 1); k++) {
 		rc = buffer_make(b, g, gpu, (enum mem_kind)k, size, map_flags, why, sizeof(why));
 		if (!rc) {
 			memcpy(b->note, note, sizeof(note));
@@ -134,9 +151,8 @@ void buffer_open(struct buffer *b, const struct gpu *gpu, int kind, size_t size,
 		if (rc != -ENOTSUP && rc != -ENODEV && rc != -EPERM && rc != -EACCES)
 			break;
 	}
-	tool_cannot("no GPU memory can be reached: %s; gdrcopy_doctor reports what to do "
-		    "(-a cuMemHostAlloc takes host memory)",
-		    note);
+	tool_cannot("no GPU memory can be reached: %s; gdrcopy_doctor reports what to do%s", note,
+		    OTHER_MEMORY);
 }
 
 void buffer_close(struct buffer *b)

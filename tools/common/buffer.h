@@ -10,8 +10,9 @@
 #include "barcopy.h"
 
 /*
- * The first kind of mem_kind_name that can be pinned and mapped. Host memory counts only on an
- * integrated GPU: without -a no tool measures the CPU's own memory as if it had reached a GPU.
+ * What a tool takes without -a, so that its exit status says whether programs work here: memory of
+ * cuMemAlloc through gdr_open(). On an integrated GPU, where gdr_open() fails by design, the first
+ * kind of mem_kind_name that can be pinned and mapped.
  */
 #define ALLOC_ANY (-1)
 

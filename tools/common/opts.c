@@ -150,8 +150,8 @@ static const char exit_text[] =
 	"  0  success\n"
 	"  1  a failure: a wrong byte, a call that failed, a bad option, or output that could\n"
 	"     not be written\n"
-	"  2  no GPU memory was reached, or the machine lacks something else that is needed;\n"
-	"     the message names it";
+	"  2  gdr_open() fails here, no GPU memory was reached, or the machine lacks something\n"
+	"     else that is needed; the message names it";
 
 static void print_help(const struct tool *tool, const struct opt *const *all, size_t count)
 {

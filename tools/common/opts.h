@@ -44,9 +44,10 @@ struct opt {
 #define OPTION_DEVICE(value) OPTION_COUNT('d', "device", value, "CUDA device (0)", 0, 1 << 20)
 #define OPTION_ALLOC(value) \
 	OPTION_CHOICE('a', "alloc", value, "KIND", \
-		      "cuMemAlloc, cuMemCreate or cuMemHostAlloc; without it the\n" \
-		      "first of them that can be pinned and mapped here, but host\n" \
-		      "memory (the last) only on an integrated GPU", mem_kind_name)
+		      "cuMemAlloc, cuMemCreate or cuMemHostAlloc. Without it the\n" \
+		      "tool does what programs do: cuMemAlloc through gdr_open(),\n" \
+		      "and exit status 2 where either is refused; on an integrated\n" \
+		      "GPU the first of the three that can be mapped", mem_kind_name)
 #define OPTION_JSON(value) OPTION_FLAG(0, "json", value, "one JSON document on standard output")
 #define OPTION_SIM(value) \
 	{ 0, "sim", OPT_TEXT, value, "DIR", \
