@@ -25,7 +25,7 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/barcopy-deb.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # The package's build is a make of its own: it takes neither options nor variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
-unset O
+unset O TAR_OPTIONS XZ_OPT XZ_DEFAULTS
 cp "$tarball" "$work/barcopy_$VERSION.orig.tar.xz"
 tar -xf "$tarball" -C "$work"
 cd "$work/barcopy-$VERSION"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Makes O/dist/barcopy-VERSION.tar.xz of the last commit, the same bits each time, and its
-# checksum and its bill of materials (SPDX 2.3: the source has no other project's). An unpacked tarball has no history: there it packs the tree.
+# checksum and its bill of materials (SPDX 2.3: the source has no other project's). An unpacked tarball has no history:
+# there it packs the tree. Where git refuses a checkout (another user's), it fails: untracked files may be secrets.
 #   PROJECT_URL=https://...   filled into the tree (publish.sh)
 #   RELEASE=1                 for publication: needs PROJECT_URL and the tag vVERSION on the commit
 set -eu
@@ -10,6 +11,8 @@ cd "$(dirname "$0")/.."
 for tool in xz python3; do
 	command -v $tool >/dev/null || { echo "dist: no $tool here (package xz-utils, python3)" >&2; exit 77; }
 done
+# Programs read options in these, which would change the bits.
+unset TAR_OPTIONS XZ_OPT XZ_DEFAULTS
 dir=$O/dist
 name=barcopy-$VERSION
 mkdir -p "$dir"
@@ -21,26 +24,34 @@ fi
 tree=$(mktemp -d "$dir/tree.XXXXXX")
 trap 'rm -rf "$tree"' EXIT
 mkdir "$tree/$name"
-if git rev-parse --verify -q HEAD >/dev/null 2>&1 &&
-   [ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ]; then
+if [ -e .git ]; then
+	commit=$(git rev-parse --verify HEAD) && [ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ] ||
+		{ echo "dist: git does not read this checkout: nothing was packed" >&2; exit 1; }
 	[ -z "$(git status --porcelain --untracked-files=no)" ] ||
 		echo "dist: uncommitted changes are not in the tarball" >&2
 	epoch=$(git log -1 --format=%ct)
-	git -c core.autocrlf=false -c core.eol=lf archive HEAD
+	# In a repository of its own with these objects: the attributes and settings of this one, of the user and of
+	# the system would change the files.
+	git init -q --bare --template= "$tree/git"
+	(cd "$(git rev-parse --git-path objects)" && pwd) >"$tree/git/objects/info/alternates"
+	env -i PATH="$PATH" HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 \
+		git --git-dir="$tree/git" archive "$commit"
 else
+	echo "dist: no history here: all files of this directory are packed" >&2
 	epoch=$(stat -c %Y LICENSE)
 	# Results of builds are left out.
 	tar --exclude="./$(realpath -m --relative-to=. "$O")" --exclude=./build --exclude=./.git --exclude=./debian \
 		--exclude=__pycache__ -c .
-fi >"$dir/$name.tar"
-tar -xf "$dir/$name.tar" -C "$tree/$name"
+fi >"$tree/$name.tar"
+tar -xf "$tree/$name.tar" -C "$tree/$name"
 [ -z "${PROJECT_URL:-}" ] || packaging/publish.sh "$tree/$name" "$PROJECT_URL"
 rm -f "$tree/$name/docs/index.html" # of a tarball
 python3 -B "$tree/$name/docs/page/make.py" >"$tree/page"
 mv "$tree/page" "$tree/$name/docs/index.html"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX,a-s \
-	-cf "$dir/$name.tar" -C "$tree" "$name"
-xz -T1 -6 -f "$dir/$name.tar"
+	--format=gnu -cf "$tree/$name.tar" -C "$tree" "$name"
+xz -T1 -6 -f "$tree/$name.tar"
+mv -f "$tree/$name.tar.xz" "$dir/" # whole: make may run this twice at the same time
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
 sum=$(cut -d' ' -f1 "$dir/$name.tar.xz.sha256")
 # component SPDX-ID NAME VERSION LICENSE FIELD...

@@ -20,20 +20,26 @@ out=${RPM_OUT:-$O/rpm}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 # The source package's header has the build's paths, and the binary packages have that header's
-# checksum. So every build uses the same directory, which only this user can write, under a lock.
+# checksum. So every build uses the same directory, which only this user can write. It is its own lock: who waits
+# for it looks again at what has the name then, since the builder before removes it, and another user may make one.
 work=${RPM_WORK:-/var/tmp/barcopy-rpm-$(id -u)}
-(umask 077 && mkdir -p "$work") 2>/dev/null || :
-if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ]; then
-	echo "rpm: $work is not this user's: these packages have other bits than those built there" >&2
-	work=$(mktemp -d "$work.XXXXXX")
-fi
-exec 9>"$work/lock"
-flock 9
-trap 'rm -rf "$work"' EXIT
+while :; do
+	(umask 077 && mkdir -p "$work") 2>/dev/null || :
+	if [ ! -d "$work" ] || [ -L "$work" ] || [ ! -O "$work" ] || [ ! -r "$work" ] ||
+	   [ "$(find "$work/." -maxdepth 0 -perm /022)" ]; then
+		echo "rpm: $work is not this user's alone: these packages have other bits than those built there" >&2
+		work=$(mktemp -d "$work.XXXXXX")
+	fi
+	{ command exec 9<"$work/."; } 2>/dev/null || continue # removed just now
+	flock 9
+	# shellcheck disable=SC3013 # dash has it
+	[ ! "$work" -ef /proc/self/fd/9 ] || [ -L "$work" ] || [ ! -O "$work" ] || break
+done
+trap 'rm -rf "$work"/[A-Z]*; rmdir "$work"' EXIT
 rm -rf "$work"/[A-Z]*
 # The package's build is a make of its own: it takes neither options nor variables of this one.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL V CC AR CFLAGS CPPFLAGS LDFLAGS SANITIZE CROSS_COMPILE
-unset O
+unset O TAR_OPTIONS XZ_OPT XZ_DEFAULTS
 # The source package has the modes of these two files.
 mkdir "$work/SOURCES" "$work/SPECS"
 install -m 644 "$tarball" "$work/SOURCES/"

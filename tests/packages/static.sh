@@ -114,14 +114,27 @@ rpm_place() {
 	have setpriv && [ "$(id -u)" = 0 ] || { echo "needs root and setpriv"; return 77; }
 	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
 	mkdir -p "$d/bin" && chmod 755 "$tmp" && mkdir -m 1777 "$d/shared" &&
-		printf '#!/bin/sh\necho "$3" >>%s\n' "$d/places" >"$d/bin/rpmbuild" && chmod +x "$d/bin/rpmbuild" || return
+		printf '#!/bin/sh\necho "$3" >>%s\n. %s\n' "$d/places" "$d/then" >"$d/bin/rpmbuild" && chmod +x "$d/bin/rpmbuild" &&
+		: >"$d/then" || return
 	build() { O=$tmp/dist3 VERSION=$version RPM_WORK=$d/shared/work RPM_OUT=$d/out PATH=$d/bin:$PATH packaging/rpm.sh; }
 	build
 	setpriv --reuid 65534 --regid 65534 --clear-groups mkdir -m 777 "$d/shared/work" && build
 	rm -rf "$d/shared/work" && ln -s "$d/out" "$d/shared/work" && build
+	# One build waits for another, and gets the lock when another user has made the directory anew.
+	rm "$d/shared/work"
+	cat >"$d/then" <<-END
+		[ ! -e $d/shared/other ] || return 0
+		for i in \$(seq 50); do grep -q -- '-> FLOCK' /proc/locks && break; sleep 0.1; done
+		mv $d/shared/work $d/shared/other && setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'mkdir -m 777 $d/shared/work; : >$d/shared/work/x'
+	END
+	build &
+	until [ -d "$d/shared/work" ]; do sleep 0.1; done
+	build
+	wait
 	ls -A "$d/shared" && cat "$d/places"
 	sed -i "s#.* $d/shared/work##" "$d/places"
-	head -n 1 "$d/places" | grep -qx '' && [ "$(sort -u "$d/places" | grep -cxE '\.[A-Za-z0-9]{6}')" = 2 ]
+	head -n 1 "$d/places" | grep -qx '' && [ "$(sort -u "$d/places" | grep -cxE '\.[A-Za-z0-9]{6}')" = 3 ] &&
+		[ "$(grep -cx '' "$d/places")" = 2 ]
 }
 t "make rpm: what another user has put in the place of its directory" rpm_place
 
@@ -143,18 +156,33 @@ address() {
 }
 t "make dist: an address where PROJECT_URL gives one, and no release without" address
 
-# git archive's settings of the user do not change the bits.
+# Settings of the user, of git and of the programs, do not change the bits.
 dist_of_anybody() {
 	local set
 	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
-	for set in tar.umask=user core.autocrlf=true core.eol=crlf; do
-		(umask 077 && GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=${set%=*} GIT_CONFIG_VALUE_0=${set#*=} \
+	echo '*.md export-ignore' >"$tmp/attributes"
+	for set in tar.umask=user core.autocrlf=true core.eol=crlf core.attributesFile="$tmp/attributes"; do
+		(umask 077 && TAR_OPTIONS=--format=posix XZ_OPT=-0 XZ_DEFAULTS=--check=none GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=${set%=*} GIT_CONFIG_VALUE_0=${set#*=} \
 			O=$tmp/dist3 VERSION=$version packaging/dist.sh) >/dev/null 2>&1 &&
 			cmp "$tmp/dist/dist/barcopy-$version.tar.xz" "$tmp/dist3/dist/barcopy-$version.tar.xz" ||
 			{ echo "$set: other bits"; return 1; }
 	done
 }
-t "make dist: the same bits with another user's settings of git" dist_of_anybody
+t "make dist: the same bits with another user's settings" dist_of_anybody
+
+# A checkout whose owner is another user, which git refuses to read, or with attributes of its own.
+dist_of_clone() {
+	local c=$tmp/clone
+	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
+	git clone -q . "$c" && cp packaging/dist.sh "$c/packaging/" && echo 'docs export-ignore' >"$c/.git/info/attributes" &&
+		cp "$c/.git/info/attributes" "$c/.gitattributes" && (cd "$c" && O=o VERSION=$version packaging/dist.sh) &&
+		cmp "$tmp/dist/dist/barcopy-$version.tar.xz" "$c/o/dist/barcopy-$version.tar.xz" || return
+	[ "$(id -u)" = 0 ] || return 0
+	chown -R 65534:65534 "$c" && echo SECRET >"$c/.env" && rm -r "$c/o" &&
+		! (cd "$c" && HOME=/nonexistent O=o VERSION=$version packaging/dist.sh) 2>"$tmp/text" && cat "$tmp/text" &&
+		grep -q 'nothing was packed' "$tmp/text" && [ ! -e "$c/o/dist/barcopy-$version.tar.xz" ]
+}
+t "make dist: a checkout of another user, or with attributes" dist_of_clone
 
 # From the unpacked tarball: the same files, without their modes and without results of a build.
 dist_of_tarball() (
