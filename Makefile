@@ -79,7 +79,8 @@ else
 LIB_LDFLAGS := -Wl,-z,defs
 endif
 
-all: lib tools
+# The driver too, where the command line says what to build it for, as recipes for GDRCopy do: all of theirs has it.
+all: lib tools $(if $(filter command,$(foreach v,KDIR KVER NVIDIA_SRC NVIDIA_SRC_DIR,$(origin $(v)))),driver)
 
 # What a program that failed has left half done is no result.
 .DELETE_ON_ERROR:

@@ -19,9 +19,25 @@ DRIVER_SRC_DIR = $(usrsrcdir)/gdrdrv-$(VERSION)
 # The interface level is the version without its last part.
 PACK_LEVEL := $(basename $(VERSION))
 pack_fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@LEVEL@|$(PACK_LEVEL)|g' \
-	-e 's|@PREFIX@|$(prefix)|g' -e 's|@LIBDIR@|$(libdir)|g' \
-	-e 's|@INCLUDEDIR@|$(includedir)|g' -e 's|@SONAME@|$(LIB_SONAME)|g' \
-	-e 's|@REAL@|$(LIB_REAL)|g'
+	-e 's|@SONAME@|$(LIB_SONAME)|g' -e 's|@REAL@|$(LIB_REAL)|g' $(1)
+
+# What pkg-config and CMake read names no absolute directory below the prefix: recipes install into a stage by prefix=
+# and then move it.
+plain_path = $(patsubst %/,%,$(abspath $(1)))
+path_below = $(patsubst $(call plain_path,$(2))/%,%,$(filter $(call plain_path,$(2))/%,$(call plain_path,$(1))))
+# $(call way_down,DIRECTORY,ROOT,NAME): NAME/ and the way to the directory, NAME being ROOT; outside ROOT the directory.
+way_down = $(if $(path_below),$(3)/$(path_below),$(1))
+# $(call way_up,DIRECTORY,ROOT,NAME): NAME/../.. as far as ROOT, NAME being the directory; outside ROOT that.
+one_space := $(subst ,, )
+way_up = $(if $(path_below),$(3)/$(subst $(one_space),/,$(patsubst %,..,$(subst /, ,$(path_below)))),$(2))
+# /usr itself has that name: pkg-config leaves out /usr/include and not /usr/lib/pkgconfig/../../include, before which g++
+# finds no <cstdlib> as CMake passes it on (-isystem).
+pc_fill = $(call pack_fill,-e 's|@PREFIX@|$(if $(filter /usr,$(call plain_path,$(prefix))),/usr,$(call way_up,$(pkgconfigdir),$(prefix),$${pcfiledir}))|' \
+	-e 's|@LIBDIR@|$(call way_down,$(libdir),$(prefix),$${prefix})|' \
+	-e 's|@INCLUDEDIR@|$(call way_down,$(includedir),$(prefix),$${prefix})|')
+cmake_fill = $(call pack_fill,-e 's|@PREFIX@|$(call way_up,$(cmakedir),$(prefix),$${_barcopy_here})|' \
+	-e 's|@LIBDIR@|$(if $(call path_below,$(cmakedir),$(libdir)),$(call way_up,$(cmakedir),$(libdir),$${_barcopy_here}),$(call \
+	way_down,$(libdir),$(prefix),$${_barcopy_prefix}))|' -e 's|@INCLUDEDIR@|$(call way_down,$(includedir),$(prefix),$${_barcopy_prefix})|')
 
 # ---- make install ----
 
@@ -105,9 +121,9 @@ CMAKE_FILES := $(addprefix barcopy-config,.cmake -version.cmake)
 install: lib_install exes_install install-man
 	$(call say,INSTALL,$(DESTDIR)$(pkgconfigdir))
 	$(Q)$(INSTALL) -d $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(cmakedir)
-	$(Q)$(pack_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
+	$(Q)$(pc_fill) packaging/pkg-config/libgdrapi.pc.in >$(DESTDIR)$(pkgconfigdir)/libgdrapi.pc
 	$(call say,INSTALL,$(DESTDIR)$(cmakedir))
-	$(Q)for f in $(CMAKE_FILES); do $(pack_fill) packaging/cmake/$$f.in >$(DESTDIR)$(cmakedir)/$$f || exit 1; done
+	$(Q)for f in $(CMAKE_FILES); do $(cmake_fill) packaging/cmake/$$f.in >$(DESTDIR)$(cmakedir)/$$f || exit 1; done
 	$(Q)chmod 644 $(DESTDIR)$(pkgconfigdir)/libgdrapi.pc $(DESTDIR)$(cmakedir)/*.cmake
 	$(call put,644,$(completionsdir),packaging/bash-completion/gdrcopy)
 	$(Q)for t in $(notdir $(TOOLS)); do ln -sf gdrcopy $(DESTDIR)$(completionsdir)/$$t || exit 1; done

@@ -100,6 +100,11 @@ echo CONFIG_CC_IS_CLANG=y >"$kdir/include/config/auto.conf"
 driver KDIR="$kdir" NVIDIA_SRC="$tmp/plain" | grep -qF 'CC=[clang] LLVM=[1]' &&
 	driver KDIR="$kdir" NVIDIA_SRC="$tmp/plain" CC=clang-19 | grep -qF 'CC=[clang-19] LLVM=[]'
 ok "a kernel that clang built has clang's module"
+for v in KDIR="$kdir" KVER=6.6.6-none NVIDIA_SRC="$tmp/plain" NVIDIA_SRC_DIR="$tmp/plain"; do
+	make -C "$src" -n O="$tmp/o" all "$v" 2>&1 | grep -q 'make driver works in no' || echo "${v%%=*}"
+done >"$tmp/log"
+test ! -s "$tmp/log" && ! make -C "$src" -n O="$tmp/o" all 2>&1 | grep 'make driver'
+ok "make all builds the driver where the command line has KDIR=, KVER= or NVIDIA_SRC=$(paste -sd' ' "$tmp/log")"
 # Links work in the installed documents.
 missing=$(cd "$dest/opt/x/share/doc/barcopy" && grep -rohE '\]\([^)#:]*[.](md|svg|c|html|json)[)#]' README.md docs/*.md |
 	sed -E 's/^\]\(//; s/[)#]$//' | sort -u | while read -r f; do
@@ -172,6 +177,45 @@ rm -rf "$dest" && into install "${shared[@]}" && rm "$dest/opt/x/bin/sanity" &&
 	grep -q '^# barcopy' "$dest/opt/x/share/doc/README.md" && into uninstall "${shared[@]}" && tree "$dest" | diff "$tmp/others" -
 ok "make uninstall leaves the files of others"
 rm -rf "$dest"
+
+# Installed by prefix= into a stage, or by DESTDIR=, which is moved then: pkg-config names where it is now.
+# A row: DESTDIR|prefix|libdir|prefix= of the file|libdir= of the file
+if command -v pkg-config >/dev/null; then
+	while IFS='|' read -r to prefix libdir prefix_is libdir_is; do
+		rm -rf "$dest" "$tmp/moved"
+		make -C "$src" -s O="$tmp/o" DESTDIR="$to" prefix="$prefix" libdir="$libdir" install >"$tmp/log" 2>&1 || cat "$tmp/log"
+		mv "$dest" "$tmp/moved"
+		pc=$(find "$tmp/moved" -name libgdrapi.pc) cmake=$(find "$tmp/moved" -name barcopy-config.cmake)
+		[ "$(head -n 2 "$pc")" = "prefix=$prefix_is"$'\n'"libdir=$libdir_is" ] && ! grep -nF "$dest" "$pc" "$cmake" || cat "$pc"
+		# Absolute directories belong below a root, which only DESTDIR= makes.
+		root=
+		[ "$prefix_is" != "$prefix" ] || root=$tmp/moved
+		if PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=${pc%/*} pkg-config --cflags --libs libgdrapi >"$tmp/flags"; then
+			# shellcheck disable=SC2046 # several words
+			gcc -nostdinc -isystem /usr/include -isystem "$(gcc -print-file-name=include)" \
+				-isystem "/usr/include/$(gcc -print-multiarch)" -o "$tmp/user" "$tmp/user.c" $(cat "$tmp/flags")
+		fi
+		ok "libgdrapi.pc of DESTDIR=${to#"$tmp"} prefix=${prefix#"$tmp"} libdir=${libdir#"$tmp"}, moved"
+		[ -n "$root" ] || ! command -v cmake >/dev/null || {
+			printf '%s\n' 'cmake_minimum_required(VERSION 3.16)' 'project(moved C)' 'find_package(barcopy REQUIRED)' \
+				"add_executable(user $tmp/user.c)" 'target_link_libraries(user barcopy::gdrapi)' >"$tmp/CMakeLists.txt"
+			cmake -S "$tmp" -B "$tmp/cmake" -Dbarcopy_DIR="${cmake%/*}" >"$tmp/log" 2>&1 &&
+				make -C "$tmp/cmake" VERBOSE=1 >"$tmp/log" 2>&1 && grep -q "$tmp/moved/.*/include" "$tmp/log" ||
+				{ cat "$tmp/log"; false; }
+			ok "CMake's file of prefix=${prefix#"$tmp"} libdir=${libdir#"$tmp"}, moved"
+			rm -rf "$tmp/cmake"
+		}
+	done <<-END
+		|$dest/usr|$dest/usr/lib|\${pcfiledir}/../..|\${prefix}/lib
+		|$dest/usr|$dest/usr/lib/x/y|\${pcfiledir}/../../../..|\${prefix}/lib/x/y
+		$dest/usr|/|/lib|\${pcfiledir}/../..|\${prefix}/lib
+		$dest|/opt/x/|/opt/x/lib64|\${pcfiledir}/../..|\${prefix}/lib64
+		$dest|/usr|/usr/lib/x|/usr|\${prefix}/lib/x
+		$dest|/opt/x|/usr/lib/x|/opt/x|/usr/lib/x
+	END
+else
+	skip "libgdrapi.pc, moved" "no pkg-config"
+fi
 
 # Installed tools find the library in each usual directory below the prefix.
 for libdir in lib lib64 "lib/$(gcc -print-multiarch)"; do
