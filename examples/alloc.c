@@ -19,6 +19,7 @@ int main(void)
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);
 	int err = !g || barcopy_mem_alloc(g, 0, 1 << 20, 0, &mem);
 
+	/* No GPU work uses this new memory. Otherwise wait for it before a write and before a read. */
 	err = err || gdr_copy_to_mapping(mem.handle, mem.cpu_ptr, "hello, GPU", 11);
 	err = err || gdr_copy_from_mapping(mem.handle, text, mem.cpu_ptr, 11);
 	if (err) {

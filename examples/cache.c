@@ -12,7 +12,10 @@
 
 enum { SIZE = 1 << 20, MESSAGES = 1000, APART = 1000 };
 
-/* Sends a message into any device memory of the program; returns the time of the get. */
+/*
+ * Sends a message into any device memory of the program; returns the time of the get. The caller has
+ * waited for GPU work that still reads or writes that memory (cuStreamSynchronize()).
+ */
 static double send_to(barcopy_cache_t cache, CUdeviceptr to, const void *message, size_t size)
 {
 	barcopy_region_t region;

@@ -5,6 +5,8 @@
  *
  *     nvcc -arch=sm_75 copy_service.cu -lgdrapi -o copy_service && ./copy_service
  *
+ * The CPU writes a buffer again only after the reply: until then the kernel may still use it.
+ *
  * The output counts the copies that were right, each compared in every byte: all, both ways.
  */
 #include <barcopy_queue.cuh>

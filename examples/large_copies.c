@@ -5,6 +5,9 @@
  *
  *     cc large_copies.c -lgdrapi -o large_copies && ./large_copies
  *
+ * Both ways wait for no GPU work: kernels and asynchronous copies that still use the memory must
+ * have ended before a copy (cuStreamSynchronize()). Here there are none.
+ *
  * See in the output, for each size: the time of a read without and with the option, and which of the
  * two made the read with it. GDRCOPY_STATS=1 also counts the copies and their bytes.
  */

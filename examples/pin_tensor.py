@@ -35,7 +35,8 @@ def main():
     if not torch.cuda.is_available():
         sys.exit("this example needs a GPU that PyTorch can use: torch.cuda.is_available() is False")
     tensor = torch.zeros(1000, dtype=torch.float32, device="cuda")
-    # Work that torch has started must end before the CPU accesses the tensor.
+    # torch.zeros() only queues its fill. GPU work must end before the CPU writes what it reads or writes, and before
+    # the CPU reads what it writes.
     torch.cuda.synchronize()
     with barcopy.open() as gdr:
         assert write_and_read(gdr, tensor, 1000) == [4.5] + [3.5] * 999

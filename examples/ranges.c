@@ -35,6 +35,7 @@ int main(void)
 	for (int i = 0; i < BUFFERS; i++)
 		GDR(barcopy_map_range(g, segment + (CUdeviceptr)i * SIZE, SIZE, 0, &cpu[i],
 				      &handle[i]));
+	/* No GPU work uses the buffer. Otherwise cuStreamSynchronize() comes before the copy. */
 	GDR(gdr_copy_to_mapping(handle[3], cpu[3], "buffer3", 8));
 	shared = pins(g);
 	printf("%d ranges of %d bytes share %llu pin%s\n", BUFFERS, SIZE, shared,

@@ -11,8 +11,9 @@
  * needs no nvcc.
  *
  * Order. gdr_copy_to_mapping() ends with a fence, so the posted flag arrives after the request. The
- * CPU copies the next request only after it has seen this one's answer. The kernel stores its flag
- * with release semantics at system scope; the CPU loads it with acquire semantics.
+ * CPU copies the next request only after it has seen this one's answer: until then the kernel may
+ * still read this one. The kernel stores its flag with release semantics at system scope; the CPU
+ * loads it with acquire semantics.
  */
 #include "gpu.h"
 

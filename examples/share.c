@@ -6,6 +6,9 @@
  *
  *     cc share.c -lgdrapi -o share && ./share
  *
+ * Each writes only while the other one waits: the parent before it sends the descriptor, the child
+ * until it ends. No GPU work uses the buffer; otherwise its process waits for it before that.
+ *
  * See in the output: each process reads the text that the other one wrote.
  */
 #include <sys/socket.h>

@@ -30,7 +30,8 @@ int main(void)
 
 	GDR(barcopy_mem_alloc(g, 0, 1 << 16, 0, &mem));
 	message = mem.cpu_ptr;
-	/* Header and payload may arrive in any order; the flag arrives after both. */
+	/* The memory is new: a message follows another one only after the other side has answered.
+	 * Header and payload may arrive in any order; the flag arrives after both. */
 	barcopy_copy_seg_t put[] = {
 		{ message->header, header, sizeof(header), 0, 0 },
 		{ message->payload, payload, sizeof(payload), 0, 0 },

@@ -7,7 +7,8 @@
  *     cc words.c -lgdrapi -pthread -o words && ./words
  *
  * The output counts the answers that were right: all, because the data always arrives before its
- * flag. Without the fence before a flag that follows the program's own stores, it might not.
+ * flag. Without the fence before a flag that follows the program's own stores, it might not. The
+ * next data are written after the answer to the last: the other side has read those then.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -9,6 +9,9 @@
  *  - a call returns 0 or a positive errno and writes outputs on success only; barcopy_last_error()
  *    describes the cause of this thread's last failure, including that of a gdr_*() call;
  *  - sizes and offsets are in bytes, times in nanoseconds (_ns), device addresses are uint64_t;
+ *  - a copy, a put, a get or a post waits for no GPU work. The caller waits for kernels and
+ *    asynchronous calls that still write the memory before it reads or writes there, and for those
+ *    that still read the memory before it writes there;
  *  - any thread may make any call at any time; a thread that ends an object (unmaps, unpins, frees,
  *    destroys) must not do so while another thread uses it;
  *  - the caller owns what a call makes, until it makes the call that the comment names, or
@@ -181,7 +184,7 @@ typedef struct barcopy_copy_options {
  *
  * The order of the copies does not change. Vectored copies and those of 4 or 8 aligned bytes always
  * use the mapping. The copy engine moves bytes, not words: do not let it write where the GPU polls
- * a word. It works on a stream that the library makes in the context of the memory (for VMM memory
+ * a word. It waits for no other stream's work. It works on a stream that the library makes in the context of the memory (for VMM memory
  * the device's primary context, which stays retained), and has 260 KiB of page-locked memory for
  * each device, made by the first call and kept. Where CUDA cannot be used, or the memory is
  * no longer the one that was pinned (the library compares CUDA's buffer ID of every allocation that
@@ -405,7 +408,7 @@ enum barcopy_map_range_flags {
  * of CUDA (cuMemcpy, cuMemset) on them is then complete when it returns; without the attribute
  * some return earlier (CUDA driver API, "API synchronization behavior"). It orders neither kernels
  * nor asynchronous calls: cuStreamSynchronize or an event comes before their result is read
- * through the mapping, and before memory that they read is written through it. With
+ * through the mapping, and before memory that they read or write is written through it. With
  * BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS the call leaves the attribute as it is, and the caller has to
  * synchronise in the same way after CUDA's synchronous copies and memsets.
  *
@@ -575,7 +578,9 @@ int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);
  * barcopy_cache_get() of any thread finds them. Idle regions are unmapped at once or, if another
  * thread is in a call on the cache or this thread is inside another call of this library, when that
  * call ends; regions in use are unmapped by their last put. It works with either validity. Call it
- * before the memory is freed or unmapped.
+ * before the memory is freed or unmapped, for every cache that may have the range: the call
+ * concerns this cache alone, and another one of BARCOPY_CACHE_NOTIFIED would go on to return its
+ * mapping of the old memory.
  *
  * It may be called from a hook of any call, such as cuMemFree, cuMemUnmap or munmap, also where
  * this library makes that call: the removal waits for no lock and allocates nothing. Unmapping idle

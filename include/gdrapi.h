@@ -16,6 +16,11 @@
  *    ended, or wait for them: do not make it while you hold a lock that the program's hook of
  *    munmap() takes;
  *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
+ *  - CUDA does not see the CPU's loads and stores, and no copy waits for GPU work. Before the caller
+ *    reads memory through a mapping, the GPU work that writes this memory must have ended; before
+ *    the caller writes, also the work that reads it: a queued memset would overwrite the new data,
+ *    and a queued kernel would read them too early. cuStreamSynchronize() or an event waits. A
+ *    kernel that is launched after a copy sees the copy's data;
  *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
  *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
  *
@@ -194,7 +199,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
  * the call returns (GPUDirect RDMA guide, "Pinning GPU memory" and "Synchronization and Memory
  * Ordering"). After kernels and asynchronous calls the caller must synchronise the stream or the
- * context (cuStreamSynchronize, cuCtxSynchronize) before it reads the buffer through the mapping.
+ * context (cuStreamSynchronize, cuCtxSynchronize) before it reads through the mapping what they
+ * write, and before it writes through the mapping what they read or write.
  * CUDA refuses the attribute for VMM memory (cuMemCreate; seen with driver 580): the pin succeeds,
  * BARCOPY_HANDLE_ATTR_SYNC_MEMOPS reads 0, and the caller must also synchronise after synchronous
  * copies and memsets.
@@ -300,7 +306,9 @@ int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **pstr);
  * same type and device follow the data. Stores to another device, or to memory pinned with a
  * different setting of GDR_PIN_FLAG_FORCE_PCIE, take another path: call barcopy_flush() before
  * them. A copy does not order stores before it: data in host memory that a copied flag announces
- * needs barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. Each byte is stored exactly once
+ * needs barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) before the flag. A copy waits for no GPU work:
+ * the caller waits for kernels and asynchronous calls that still write the memory, and before a
+ * copy into the mapping also for those that still read it. Each byte is stored exactly once
  * and each naturally aligned word of 4 or 8 bytes in one store; a copy of exactly 4 or 8 aligned
  * bytes is one plain store. Not promised: what a running GPU kernel sees (GPUDirect RDMA guide,
  * "Synchronization and Memory Ordering").

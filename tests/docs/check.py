@@ -37,6 +37,7 @@ class Checker:
         self.here = commands.Here(ROOT, self.build)
         self.env = dict(os.environ, LD_LIBRARY_PATH=f"{self.sim}:{self.build}",
                         LD_PRELOAD=os.path.join(self.sim, "libnvidia_node.so"),
+                        GDRSIM_ASYNC_DELAY_US="50000",  # work is queued long enough to be run into
                         PYTHONPATH=os.path.join(ROOT, "python"), PYTHONDONTWRITEBYTECODE="1")
 
     def run(self, words, **more):

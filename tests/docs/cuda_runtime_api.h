@@ -20,5 +20,7 @@ cudaError_t cudaFree(void *ptr);
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind);
 cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags);
+typedef struct CUstream_st *cudaStream_t;
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 
 #endif

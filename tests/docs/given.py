@@ -1,10 +1,31 @@
 # SPDX-License-Identifier: MIT
 """Runs a block of Python from standard input, with the names that the documents take for granted:
-`tensor`, 1000 numbers of float32 in device memory, and `numpy_array`, as many on the CPU."""
+`tensor`, 1000 numbers of float32 in device memory, and `numpy_array`, as many on the CPU. A memset of
+the tensor is still queued when the block begins, as after torch.zeros(). A block that writes or reads
+the tensor and does not wait for it, by `torch`'s two ways, fails."""
+import ctypes
 import sys
+import types
 
 import barcopy
 import numpy
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def must(name, *args):
+    if code := getattr(cuda, name)(*args):
+        sys.exit(f"{name} fails with {code}")
+
+
+def synchronize():
+    must("cuCtxSynchronize")
+
+
+torch = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(synchronize=synchronize, current_stream=lambda: types.SimpleNamespace(
+    synchronize=synchronize))
+sys.modules["torch"] = torch
 
 
 class Tensor:
@@ -16,6 +37,14 @@ class Tensor:
 
 
 with barcopy.open() as gdr, gdr.alloc(8192) as memory:
-    exec(compile(sys.stdin.read(), "block", "exec"),  # pylint: disable=exec-used
-         {"tensor": Tensor(memory.address + 512),
-          "numpy_array": numpy.arange(1000, dtype=numpy.float32)})
+    code, context = compile(sys.stdin.read(), "block", "exec"), ctypes.c_void_p()
+    memory.fill(0xff)
+    must("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    must("cuCtxSetCurrent", context)
+    must("cuMemsetD8Async", ctypes.c_uint64(memory.address + 512), ctypes.c_ubyte(0), ctypes.c_size_t(4000), None)
+    exec(code, {"tensor": Tensor(memory.address + 512),  # pylint: disable=exec-used
+                "numpy_array": numpy.arange(1000, dtype=numpy.float32)})
+    seen = memory.read(4000, 512)
+    synchronize()
+    if "tensor" in code.co_names and seen != memory.read(4000, 512):
+        sys.exit("the block did not wait for the tensor's queued work")
