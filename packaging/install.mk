@@ -109,7 +109,7 @@ install-man:
 # The documents for users and the files that they link to, in the same directories, so that the links work; those to
 # pages for developers are text.
 DOC_TOP ?= README.md CHANGELOG.md SECURITY.md LICENSE
-DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md) $(wildcard docs/*.html packaging/container/*)
+DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md) $(wildcard docs/*.svg docs/*.html packaging/container/*)
 DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|internals\/|gdrdrv\/|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
 	-e 's/<a href="results\/[^"]*">([^<]*)<\/a>/\1/g'
 # Their README where it does not take the place of the project's.

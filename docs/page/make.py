@@ -3,6 +3,7 @@
 """Makes docs/index.html, the page that a newcomer looks at first: `make docs`.
 
     make.py [ROOT] >page            the repository keeps no copy; tarball and packages have one
+    make.py --picture [ROOT]        writes docs/latency.svg, which the README shows: `make refresh-figures`
 
 Figures come from docs/results, the first program from the README. The page needs nothing from elsewhere.
 """
@@ -22,6 +23,7 @@ GDRCOPY = {"write": [("GDRCopy 2.6's copies", "baseline", "gdr", 0)],
            "read": [("GDRCopy 2.6's, fenced", "b.fenced", "gdr", 0)]}
 WITH = [("barcopy", "library", "ours", 0)]
 ENGINE = [("barcopy, by the copy engine", "engine", "ours thin", 16384)]
+PICTURE, MOST = "docs/latency.svg", 1 << 20
 CURVES = {"write": WITHOUT + GDRCOPY["write"] + WITH, "read": WITHOUT + GDRCOPY["read"] + ENGINE + WITH}
 
 def read(root, path):
@@ -43,12 +45,24 @@ def curves_of(table, value):
     return out
 
 
+def picture(tables):
+    keys = [("cuMemcpy, page-locked memory", "cuda"), ("GDRCopy 2.6's copies", "gdr"), ("barcopy", "ours")]
+    panels = []
+    for name, title in (("write", "Writes"), ("read", "Reads")):
+        by_style = {style: (label, style, [(size, us) for size, us in points if size <= MOST])
+                    for label, style, points in curves_of(tables[name], lambda size, ns: ns / 1000)}
+        curves = [(keys[0][0], "cuda", by_style["cuda thin"][2]), by_style["gdr"], by_style["ours"]]
+        panels.append((f"{title}: µs for one copy, lower is better", curves))
+    return plot.picture("Time of one copy over its size, NVIDIA H200: lower is better", panels, keys)
+
+
 def plots(tables):
     out = []
     for name, title in (("write", "Writes"), ("read", "Reads")):
-        out.append(plot.draw(f"{title}: time of one copy", "µs",
+        out.append(plot.draw(f"{title}: time of one copy", "µs", "lower",
                              curves_of(tables[name], lambda size, ns: ns / 1000)))
-        out.append(plot.draw(f"{title}: bandwidth", "GB/s", curves_of(tables[name], lambda size, ns: size / ns)))
+        out.append(plot.draw(f"{title}: bandwidth", "GB/s", "higher",
+                             curves_of(tables[name], lambda size, ns: size / ns)))
     return "\n".join(f"<figure>{svg}</figure>" for svg in (out[0], out[2], out[1], out[3]))
 
 
@@ -85,7 +99,17 @@ def make(root):
     return page
 
 
+def main():
+    words = [word for word in sys.argv[1:] if word != "--picture"]
+    root = words[0] if words else os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if len(words) == len(sys.argv) - 1:
+        sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(make(root))
+        return
+    svg = picture({table["table"]: table for table in json.loads(read(root, RESULTS))["tables"]})
+    with open(os.path.join(root, PICTURE), "w", encoding="utf-8") as file:
+        file.write(svg)
+
+
 if __name__ == "__main__":
-    sys.stdout.reconfigure(encoding="utf-8")
-    sys.stdout.write(make(sys.argv[1] if len(sys.argv) > 1 else
-                          os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+    main()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""One diagram of curves over sizes, both axes logarithmic, as SVG with title and legend in HTML, which takes
-its colours from the page's style sheet. Knows nothing of what it draws."""
+"""Diagrams of curves over sizes, both axes logarithmic: draw() for the page, as SVG with title and legend in HTML,
+which takes its colours from the page's style sheet; picture() for a document, as an SVG file of its own. Knows nothing
+of what it draws."""
 import html
 import math
 
@@ -46,15 +47,46 @@ def grid(axes):
                    f'text-anchor="middle">{size_text(2 ** power)}</text>')
 
 
-def draw(title, unit, curves):
-    """curves: [(label, style class, [(size, value)...])...]; the last drawn lies on top."""
+def line(axes, style, points):
+    path = " ".join(f"{axes.x(size):.1f},{axes.y(value):.1f}" for size, value in points)
+    return f'<polyline class="curve {style}" points="{path}"/>'
+
+
+# Of a file of its own: it is seen on light and on dark pages, so it brings its background.
+STYLE = """.paper { fill: #ffffff; } text { fill: #1b2430; font: 14px "DejaVu Sans", "Segoe UI", Roboto, Arial, sans-serif; }
+.title { font-weight: 600; font-size: 16px; } text.tick { fill: #5b6776; font-size: 13px; }
+.grid { stroke: #d9dfe7; } .curve { fill: none; stroke-width: 3; stroke-linejoin: round; }
+.ours { stroke: #0b6e4f; } .cuda { stroke: #c2571a; } .gdr { stroke: #5b6776; stroke-width: 2; }
+@media (prefers-color-scheme: dark) { .paper { fill: #12171e; } text { fill: #e6ebf1; } text.tick { fill: #9aa7b6; }
+.grid { stroke: #303a47; } .ours { stroke: #41c795; } .cuda { stroke: #f0924f; } .gdr { stroke: #9aa7b6; } }"""
+
+
+def picture(label, panels, keys):
+    """panels: [(title, curves as in draw())...], side by side, with the same axes; keys: [(label, style class)...], one legend for all."""
+    top, width, height = 62, WIDTH * len(panels), HEIGHT + 62
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+           f'aria-label="{html.escape(label)}">', f"<style>\n{STYLE}\n</style>",
+           f'<rect class="paper" width="{width}" height="{height}"/>']
+    for number, (text, style) in enumerate(keys):
+        x = LEFT + number * 300
+        svg.append(f'<line class="curve {style}" x1="{x}" y1="20" x2="{x + 30}" y2="20"/>'
+                   f'<text x="{x + 38}" y="25">{html.escape(text)}</text>')
+    axes = Axes([point for _, curves in panels for _, _, points in curves for point in points])
+    for number, (title, curves) in enumerate(panels):
+        svg += [f'<g transform="translate({number * WIDTH} {top})">',
+                f'<text class="title" x="{LEFT}" y="-4">{html.escape(title)}</text>', *grid(axes),
+                *(line(axes, style, points) for _, style, points in curves), "</g>"]
+    return "\n".join(svg + ["</svg>", ""])
+
+
+def draw(title, unit, better, curves):
+    """better: "lower" or "higher"; curves: [(label, style class, [(size, value)...])...], the last drawn lies on top."""
     axes = Axes([point for _, _, points in curves for point in points])
     keys = "".join(f'<span class="key {style}">{html.escape(label)}</span>' for label, style, _ in curves)
-    svg = [f'<figcaption>{html.escape(title)} <i>{html.escape(unit)}</i></figcaption><div class="legend">{keys}</div>',
+    svg = [f'<figcaption>{html.escape(title)} <i>{html.escape(unit)}, {better} is better</i></figcaption><div class="legend">{keys}</div>',
            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">', *grid(axes)]
     for label, style, points in curves:
-        path = " ".join(f"{axes.x(size):.1f},{axes.y(value):.1f}" for size, value in points)
-        svg.append(f'<polyline class="curve {style}" points="{path}"/>')
+        svg.append(line(axes, style, points))
         for size, value in points:
             svg.append(f'<circle class="dot {style}" cx="{axes.x(size):.1f}" cy="{axes.y(value):.1f}" r="2.6">'
                        f'<title>{html.escape(label)}, {size_text(size)}: {value_text(value)} '

@@ -26,6 +26,13 @@ ok "the first program and the Python of the README ran"
 
 [ "$(wc -l <README.md)" -le 170 ]
 ok "the README has at most 170 lines"
+# What the README says that the doctor prints on an H200 is in that machine's stored report.
+sed -n '/^```text/,/^```/p' README.md | grep '^  ' >"$tmp/shown"
+sed -n '/^\[h200x2-captured\]/,/^\[rm-refused\]/p' tests/doctor/machines.txt >"$tmp/report"
+grep -vxFf "$tmp/report" "$tmp/shown" | sed 's/^/# not in the report: /' >"$tmp/other"
+cat "$tmp/other"
+[ "$(wc -l <"$tmp/shown")" = 10 ] && [ ! -s "$tmp/other" ]
+ok "the doctor's lines in the README are those of a stored report"
 "$python" -B perf/tables.py --check
 ok "the figures of the pages are the stored ones"
 # changed WHAT PAGE SED-EXPRESSION MESSAGE: a copy of the pages with that change fails so.
@@ -47,11 +54,23 @@ changed "a place that is not there" docs/faq.md 's/share the link/share a link/'
 mkdir "$tmp/tree" && cp -r ./*.md docs src "$tmp/tree" && page=$tmp/tree/docs/index.html &&
 	"$python" -B docs/page/make.py "$tmp/tree" >"$page" && "${check[@]}" "$page"
 ok "the page's blocks and references"
-[ "$(grep -c '<svg' "$page")" = 4 ] && ! grep -nE '[^-]min-width: *[0-9]|href="[^"]*[.]md' "$page" && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' "$page"
+[ "$(grep -c '<svg' "$page")" = 4 ] && [ "$(grep -cE '(lower|higher) is better</i>' "$page")" = 4 ] &&
+	! grep -nE '[^-]min-width: *[0-9]' "$page" && ! grep -nE '@[A-Z]|<(script|img|link|iframe)|[a-z]+://|url\([^#]' "$page"
 ok "... four pictures, and nothing from elsewhere"
+grep -oE 'href="[^"]*"' "$page" | cut -d'"' -f2 >"$tmp/links"
+while read -r link; do [ -e "$tmp/tree/docs/$link" ] || echo "# no such file: $link"; done <"$tmp/links" >"$tmp/lost"
+cat "$tmp/lost"
+[ "$(grep -c '[.]md$' "$tmp/links")" -ge 8 ] && [ ! -s "$tmp/lost" ]
+ok "... whose links lead to files of the tree"
 ticks=$(sed -nE 's/.*class="tick" x="([0-9.]+)"[^>]*text-anchor="end">([^<]*)<.*/\1 \2/p' "$page")
 [ -n "$ticks" ] && awk '$1 < 12.1 * length($2) { print "# cut: " $2; bad = 1 } END { exit bad }' <<<"$ticks"
 ok "... whose labels at the left fit in digits of 12.1, as a phone shows them"
+
+# ---- the README's picture, which `make refresh-figures` makes ----
+
+"$python" -B docs/page/make.py --picture "$tmp/tree" && cmp "$tmp/tree/docs/latency.svg" docs/latency.svg &&
+	[ "$(wc -c <docs/latency.svg)" -lt 30000 ] && grep -q '](docs/latency.svg)' README.md
+ok "the README's picture is that of the stored run, and smaller than 30 KB"
 
 # ---- planted faults, one in each document ----
 

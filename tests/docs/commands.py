@@ -9,7 +9,7 @@ import subprocess
 
 # Other projects' programs in the documents. A name that is missing here is a typing error, or new.
 OTHERS = set("""apt apt-get bpftrace cc cd chrt cp curl dkms dmesg dnf docker echo export fuser git grep install kubectl
-ldconfig lspci modinfo modprobe mokutil nvidia-ctk nvidia-smi pip pkg-config podman python3 reboot rmmod
+ldconfig lspci modinfo modprobe mokutil mpirun nvidia-ctk nvidia-smi pip pkg-config podman python3 reboot rmmod
 rpm setcap sha256sum spack sudo sysctl systemctl tar udevadm uname ucx_info ucx_perftest""".split())
 # Variables of NVIDIA's device plugin.
 OTHER_VARIABLES = {"GDRCOPY_ENABLED"}
