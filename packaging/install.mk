@@ -113,7 +113,7 @@ DOC_FILES := $(DOC_TOP) $(wildcard docs/*.md) $(wildcard docs/*.svg docs/*.html 
 DOC_UNLINK := -e 's/\[([^]]*)\]\((\.\.\/)*(docs\/)?(results\/|internals\/|gdrdrv\/|CONTRIBUTING\.md|MAINTAINERS\.md)[^)]*\)/\1/g' \
 	-e 's/<a href="results\/[^"]*">([^<]*)<\/a>/\1/g'
 # Their README where it does not take the place of the project's.
-EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cu examples/*.py) $(if $(filter $(docdir),$(examplesdir)),,examples/README.md)
+EXAMPLE_FILES := $(wildcard examples/*.[ch] examples/*.cpp examples/*.cu examples/*.py) $(if $(filter $(docdir),$(examplesdir)),,examples/README.md)
 
 # Everything but the driver, which is built for one kernel or by DKMS, and the Python module.
 DOC_DIRS := $(sort $(dir $(DOC_FILES)))

@@ -10,6 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus /* the examples in C++ */
+extern "C" {
+#endif
+
 typedef int CUdevice;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -289,5 +293,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
 			unsigned int block_x, unsigned int block_y, unsigned int block_z,
 			unsigned int shared_bytes, CUstream stream, void **params, void **extra);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,7 +8,7 @@ sim=$(realpath "${2:?directory of the stand-ins}")
 
 make -s --no-print-directory O="$out" CC=gcc WERROR=-Werror examples
 ok "they build"
-for file in examples/*.[ch] examples/*.cu examples/*.py; do
+for file in examples/*.[ch] examples/*.cpp examples/*.cu examples/*.py; do
 	grep -q "^| .*\[${file#examples/}\](${file#examples/})" examples/README.md || echo "# not in examples/README.md: $file"
 done >"$tmp/missing"
 cat "$tmp/missing"
@@ -32,6 +32,7 @@ ok "pin: without a mapping no time of one"
 shows ranges '8 ranges of 100000 bytes share 1 pin the read-only range .* took 1 more, and reads "buffer3"'
 shows ranges 'and reads "buffer3"' GDRSIM_INTEGRATED=1
 shows words '1000 of 1000 answers were right'
+shows waits '^EQ, state == 1: it is 1 now NE, state != 1, at once: timed out NE, .* 2 now GT, done > 0: .* GE, done >= 10: .* LT, left < 4: it is [0-3] now LE, left <= 0: it is 0 now'
 shows vectors 'one call read all 16 and found 8 set'
 shows large_copies "  256 +$us +$us by the mapping .* 4194304 +$us +$us by the copy engine"
 shows large_copies '[0-9]+ copies of [0-9]+ bytes to the GPU' GDRCOPY_STATS=1
@@ -40,7 +41,17 @@ shows cache "$hits"
 shows cache "$hits" GDRSIM_INTEGRATED=1
 shows share 'the child reads "from the parent" the parent reads "from the child"'
 shows results '1000 requests were answered right'
-for file in examples/*.c; do
+raii=()
+for name in raii raii-nvcc; do
+	if [ -x "$out/examples/$name" ]; then
+		raii+=("examples/$name.c")
+		shows "$name" "^100 of 100 sums were right as it should, gdr_copy_to_mapping: .* is not inside the handle's range" \
+			GDRSIM_ASYNC_DELAY_US=2000
+	else
+		skip "$name" "no $([ "$name" = raii ] && echo "g++" || echo "nvcc: Debian's main archive has no CUDA")"
+	fi
+done
+for file in examples/*.c "${raii[@]}"; do
 	name=${file#examples/} name=${name%.c}
 	GDRSIM_DEVICES=0 timeout 60 "$out/examples/$name" >"$tmp/out" 2>&1
 	[ $? = 1 ] && grep -q 'cuInit.*: .*CUDA_ERROR_NO_DEVICE' "$tmp/out" || { echo "# $name" && sed 's/^/# /' "$tmp/out"; }

@@ -53,7 +53,7 @@ contents() { # deb|rpm
 		s/dist-packages/site-packages/; s/(\.[47])\.gz$/\1/' ;;
 	esac <"$here/contents" | sort | diff -u - <(grep -vE "$follow" "$tmp/all" | sort)
 	has() { grep -qE "^[^ ]* $1$" "$tmp/all" || echo "no package has $1"; }
-	for f in docs/*.md examples/*.{c,h,cu,py,md}; do has "/usr/share/doc/(barcopy-tools|libgdrapi-dev(el)?)/$f"; done
+	for f in docs/*.md examples/*.{c,h,cpp,cu,py,md}; do has "/usr/share/doc/(barcopy-tools|libgdrapi-dev(el)?)/$f"; done
 	for f in gdrdrv/*.[ch]; do has "/usr/src/gdrdrv-$version/${f##*/}"; done
 	for f in python/barcopy/*.py*; do has "/usr/lib/python3/.*-packages/barcopy/${f##*/}"; done
 	for f in "$out"/gdrcopy_*; do
