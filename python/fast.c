@@ -3,7 +3,8 @@
  * barcopy._fast: a copy between a mapping and a buffer or an address, and single words, without
  * ctypes, which takes most of a small copy's time. Optional: mapping.py does by ctypes what this
  * module refuses, and everything where it is not built. Wheels have it, for every Python from 3.8
- * on. Lifetimes and errors are mapping.py's.
+ * on. Errors are mapping.py's. The argument `life` is the mapping's Life, which the caller's
+ * reference keeps during the call, or None: the mapping is closed, which is refused.
  *
  * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of
  * that ABI in 3.11. The declarations are here, so that no Python header of any architecture has to
@@ -13,8 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef struct object PyObject;
 typedef ptrdiff_t Py_ssize_t;
+typedef struct object PyObject;
 
 typedef struct {
 	void *buf;
@@ -53,11 +54,11 @@ extern int PyObject_GetBuffer(PyObject *obj, Py_buffer *view, int flags);
 extern void PyBuffer_Release(Py_buffer *view);
 extern char *PyBytes_AsString(PyObject *obj);
 extern Py_ssize_t PyBytes_Size(PyObject *obj);
-extern Py_ssize_t PyList_Size(PyObject *obj);
 extern unsigned long long PyLong_AsUnsignedLongLong(PyObject *obj);
 extern Py_ssize_t PyLong_AsSsize_t(PyObject *obj);
 extern PyObject *PyLong_FromLong(long value);
 extern PyObject *PyLong_FromUnsignedLongLong(unsigned long long value);
+extern PyObject _Py_NoneStruct;
 extern PyObject *PyErr_Occurred(void);
 extern void PyErr_Clear(void);
 extern void *PyEval_SaveThread(void);
@@ -67,7 +68,7 @@ extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
 /* gdr_copy_to_mapping() and gdr_copy_from_mapping(); the handle is a struct of one such word. */
 typedef int copy_function(unsigned long handle, void *to, const void *from, size_t size);
 
-enum { FUNCTION, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO, ARGUMENTS };
+enum { FUNCTION, LIFE, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO, ARGUMENTS };
 enum { REFUSED = -1 };
 
 /* formats: letters of the buffer protocol; an empty string accepts every format. */
@@ -107,7 +108,7 @@ static long copy(PyObject *const *args)
 	Py_buffer view = { .obj = NULL };
 	void *state;
 
-	if (PyErr_Occurred() || offset < 0 || offset > size || open_host(args, into, &view))
+	if (args[LIFE] == &_Py_NoneStruct || PyErr_Occurred() || offset < 0 || offset > size || open_host(args, into, &view))
 		return REFUSED;
 	if (view.len <= size - offset) {
 		state = PyEval_SaveThread();
@@ -142,7 +143,7 @@ typedef int get32_function(unsigned long handle, const void *from, uint32_t *val
 typedef int get64_function(unsigned long handle, const void *from, uint64_t *value);
 
 enum { PUT32, PUT64, POST32, POST64, GET32, GET64, WORDS };
-enum { TARGET, OPEN, WORD, WORD_OFFSET, VALUE };
+enum { TARGET, WORD_LIFE, WORD, WORD_OFFSET, VALUE };
 
 /* *value: of a put, to store; of a get, what was loaded. Nonzero: refused, or an errno. */
 static int access_word(const struct target *t, Py_ssize_t word, Py_ssize_t offset, uint64_t *value)
@@ -168,10 +169,6 @@ static int access_word(const struct target *t, Py_ssize_t word, Py_ssize_t offse
 				    : ((put64_function *)function)(t->handle, mapped, *value);
 }
 
-/*
- * The interpreter's lock is held from the look at the list to the end of the call: no thread can
- * close the mapping meanwhile, so nothing has to be entered into its Life.
- */
 static PyObject *word_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
 	uint64_t value = 0;
@@ -180,7 +177,7 @@ static PyObject *word_method(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 	(void)self;
 	if (count < VALUE || count > VALUE + 1 || PyBytes_Size(args[TARGET]) != sizeof(t) ||
-	    PyList_Size(args[OPEN]) != 1)
+	    args[WORD_LIFE] == &_Py_NoneStruct)
 		goto refused;
 	memcpy(&t, PyBytes_AsString(args[TARGET]), sizeof(t));
 	word = PyLong_AsSsize_t(args[WORD]);
@@ -199,13 +196,13 @@ refused:
 
 static PyMethodDef methods[] = {
 	{ "copy", copy_method, METH_FASTCALL,
-	  "copy(function, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
+	  "copy(function, life, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
 	  "Copies between `object`, a buffer if `bytes` is -1, else the address of that many "
 	  "bytes, and "
 	  "`offset` in the `size` bytes at `pointer`. Returns 0, an errno, or -1: nothing was "
 	  "copied." },
 	{ "word", word_method, METH_FASTCALL,
-	  "word(target, open, word, offset[, value])\n\n"
+	  "word(target, life, word, offset[, value])\n\n"
 	  "Stores `value`, or returns the word loaded. -1: nothing was done, or the call failed." },
 	{ NULL, NULL, 0, NULL },
 };

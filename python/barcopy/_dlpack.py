@@ -7,8 +7,10 @@ import ctypes
 import sys
 from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, addressof, c_char_p, c_int, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object)
+from itertools import compress
 
 from . import _types
+from ._life import AtEnd
 from ._memory import Where, is_contiguous, product, refuse_strides, wait_for_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -52,24 +54,27 @@ _rename = _api("PyCapsule_SetName", c_int, py_object, c_char_p)
 
 # ---- import ------------------------------------------------------------------------------------
 
-class _Taken:
-    """Owns the memory of a capsule, and returns it to its producer at its end."""
+class _Taken(AtEnd):
+    """
+    Owns the memory of a capsule, and returns it to its producer at its end. The capsule's name says whether it was
+    taken.
+    """
+
+    __slots__ = ("managed", "read_only")
 
     def __init__(self, capsule):
         name = next((n for n in _STRUCTS if _is_valid(capsule, n)), None)
         if name is None:
             raise TypeError("__dlpack__() returned no capsule of DLPack, or a used one")
-        self.managed = cast(_pointer(capsule, name), POINTER(_STRUCTS[name])).contents
+        pointer = _pointer(capsule, name)
+        self.managed = cast(pointer, POINTER(_STRUCTS[name])).contents
         if name == _NEW and self.managed.major > 1:
             raise BufferError(f"DLPack {self.managed.major} has another form")
-        _rename(capsule, _USED[name])
         self.read_only = name == _NEW and bool(self.managed.flags & _READ_ONLY)
-        self._deleter = _DELETER(self.managed.deleter) if self.managed.deleter else None
-
-    def __del__(self):
-        deleter, self._deleter = getattr(self, "_deleter", None), None
-        if deleter:
-            deleter(addressof(self.managed))
+        if self.managed.deleter:
+            super().__init__(map(_DELETER(self.managed.deleter),
+                                 compress((pointer,), map(_is_valid, (capsule,), (_USED[name],)))))
+        _rename(capsule, _USED[name])
 
 
 def _capsule(obj, **stream):
@@ -104,25 +109,10 @@ def memory_of(obj):
 
 # ---- export ------------------------------------------------------------------------------------
 
-_given = {}  # by address: (struct, shape, what ends the use, capsule); until the consumer's deleter call
-
-
-def _deleter_of(given):
-    """A consumer may call it while the interpreter ends, after this module: no global name, and never freed."""
-    @_DELETER
-    def delete(address):
-        try:
-            entry = given.pop(address, None)
-            if entry:
-                entry[2]()
-        except BaseException:  # done() needs what has ended: the process releases it
-            pass
-
-    ctypes.pythonapi.Py_IncRef(py_object(delete))
-    return delete
-
-
-_delete = _deleter_of(_given)
+_given = {}  # by address: (struct, shape, Life, capsule); until the consumer's deleter call
+# A consumer may call it while the interpreter ends, after this module: no function of Python, and never freed.
+_delete = _DELETER(_given.pop)
+ctypes.pythonapi.Py_IncRef(py_object(_delete))
 
 
 def sweep():
@@ -132,11 +122,11 @@ def sweep():
     """
     for address, entry in list(_given.items()):
         if sys.getrefcount(entry[3]) <= 2 and any(_is_valid(entry[3], name) for name in _STRUCTS):
-            _delete(address)
+            _given.pop(address, None)
 
 
-def capsule_of(where, address, device, max_version, read_only, done):
-    """The capsule of this memory at that address, on (type, id). Its end, or the consumer's, calls done()."""
+def capsule_of(where, address, device, max_version, read_only, life):
+    """The capsule of this memory at that address, on (type, id). It holds the Life until its end, or the consumer's."""
     code = _types.dlpack(where.type)
     if code is None:
         raise BufferError(f"DLPack has no type {where.type}")
@@ -156,5 +146,5 @@ def capsule_of(where, address, device, max_version, read_only, done):
     if name == _NEW:
         managed.major, managed.minor, managed.flags = 1, 0, _READ_ONLY if read_only else 0
     capsule = _new(addressof(managed), name, None)
-    _given[addressof(managed)] = (managed, array, done, capsule)
+    _given[addressof(managed)] = (managed, array, life, capsule)
     return capsule

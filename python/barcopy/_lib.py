@@ -66,6 +66,7 @@ def _sized(name, fields):
 
 
 Handle = _struct("gdr_mh_t", ("h", c_ulong))
+Handle._as_parameter_ = Handle.h  # an argument is the word, as below
 Info = _struct("gdr_info_v2_t", ("va", c_uint64), ("mapped_size", c_uint64), ("page_size", c_uint32),
                ("tm_cycles", c_uint64), ("cycles_per_ms", c_uint32), ("mapped", c_uint32, 1),
                ("wc_mapping", c_uint32, 1), ("mapping_type", c_int))
@@ -244,11 +245,8 @@ def check(number):
         raise error(number)
 
 
-def wait(timeout, call, life=None):
-    """
-    call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds, Closed if
-    `life` is closed meanwhile.
-    """
+def wait(timeout, call):
+    """call(nanoseconds) until it returns something else than ETIMEDOUT; Timeout after so many seconds."""
     timeout = inf if timeout is None else timeout
     if not timeout >= 0:
         raise ValueError(f"a timeout of {timeout} seconds")
@@ -259,8 +257,6 @@ def wait(timeout, call, life=None):
         left -= now
         if err != ETIMEDOUT or not left:
             return check(err)
-        if life:
-            life.refuse_closed()
 
 
 def library_version() -> tuple[int, int]:

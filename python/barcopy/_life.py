@@ -1,148 +1,153 @@
 # SPDX-License-Identifier: MIT
 """
-Lifetimes: an object of the library ends when it has been closed and has no users left. Users are views,
-calls in progress (ctypes lets other threads run meanwhile), and objects made from it.
+Lifetimes: what the library holds (a mapping, a pin, a context) ends with the last reference to its Life. References
+are the object that has close(), until it is closed; views; objects made from it; and, as an argument, each call that
+the library is in.
 
-There is no lock, because a view may be collected, and so leave, at any moment in any thread, also inside
-these functions. Single operations on sets and lists are atomic, and their order does the rest: a user is
-entered before `closed` is read, and `closed` is set before the users are counted; the thread that pops the
-only element of a list releases the object.
+Python runs signal handlers between instructions, so Ctrl-C raises KeyboardInterrupt there, and drops one that arises in
+a destructor or callback written in Python. Therefore no function of Python counts users or ends anything: references
+are counted by the interpreter, a Life exists before the library is asked for what it ends, and what it does at its end
+is built of functions written in C (map, filter, ctypes). Nothing is left or ended twice wherever an interrupt comes.
+
+`_held` keeps a Life for the object that is to hold it: in a weak reference to it, whose callback is the set's own
+discard(). So the garbage collector never sees Lifes alone in a cycle, which it would end in any order.
 """
+import atexit
+import functools
 import os
 import sys
 import weakref
+from collections import deque
+from itertools import compress
+from threading import get_ident
 from typing import TypeVar
 
+from . import _lib
+
 _Self = TypeVar("_Self", bound="Closable")
+consume = deque(maxlen=0).extend
+_held = set()  # of _Hold
+_ours = [True]  # empty once the interpreter ends, which releases nothing more, or in a forked child: its parent's
+_closers = {}  # thread: the errors of what ends in it, for the close() that it is in
+
+
+@atexit.register
+def _at_exit():
+    _ours.clear()
+
+
+def _after_fork():
+    global _ours
+    _ours.clear()
+    _ours = [True]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Closed(ValueError):
     """Used after close()."""
 
 
-class Life:
+class ClosedAttribute(Closed, AttributeError):
+    """As a property raises it: hasattr() is False then."""
+
+
+def once(things, is_made=None):
+    """An iterator over `things` at the end of a Life: those that is_made(), once, while they are this process's."""
+    return filter(is_made, compress(things, _ours))
+
+
+def _failed(number):
+    """An end that failed. The close() that this thread is in raises it, else it is an error in a destructor."""
+    why = _lib.error(number)
+    if get_ident() not in _closers:
+        raise why
+    _closers[get_ident()].append(why)
+
+
+class AtEnd:
+    """Consumes an iterator when its last reference is gone, or by __del__(), once."""
+
+    # __del__ of a class is looked up in the class, where a slot gives that of the instance: a partial, written in C.
+    __slots__ = ("__del__", "__weakref__")
+
+    def __init__(self, iterator):
+        self.__del__ = functools.partial(consume, iterator)
+
+
+class Life(AtEnd):
     """
-    release: called once, at the end; returns nothing or raises.
-    parents: the Lifes of the objects that this one was made from; it uses them as long as it lives.
-    keep: any object, referenced as long.
+    end: an iterator, such as map(library's function, once(...)), which is consumed at the end; it gives errnos.
+    parents: Lifes that end later. keep: any object, referenced as long. The object that holds it sets
+    _as_parameter_, by which it is an argument of ctypes: the handle or pointer.
     """
 
-    def __init__(self, what, release, parents=(), keep=None):
-        self.what = what
-        self.closed = False
-        self.open = [True]  # empty once closed: _fast looks at it
-        self._users = set()
-        self._release = [release]
-        self._parents = ()
-        self._keep = keep
-        self._pid = os.getpid()
-        try:
-            for parent in parents:
-                parent.enter(self)
-                self._parents += (parent,)
-        except Closed:
-            self._leave_parents()
-            raise
+    __slots__ = ("_as_parameter_", "keep", "parents")
 
-    def enter(self, user):
-        """Adds a user until leave(user). Raises Closed."""
-        self._users.add(user)
-        try:
-            self.refuse_closed()
-        except Closed:
-            self.leave(user)
-            raise
-
-    def refuse_closed(self):
-        if self.closed:
-            raise Closed(f"the {self.what} is closed")
-
-    def leave(self, user):
-        """Removes a user. If that releases the object, an error goes to stderr: no caller waits for it."""
-        self._users.discard(user)
-        if not self.closed:
-            return
-        try:
-            self._end_if_due()
-        except Exception:  # as for an error in a destructor
-            sys.excepthook(*sys.exc_info())
-
-    @property
-    def busy(self):
-        return bool(self._users)
-
-    def close(self):
-        """Releases it now, or with its last user. A second call does nothing."""
-        self.closed = True
-        self.open.clear()
-        self._end_if_due()
-
-    def _end_if_due(self):
-        if not self.closed or self._users:
-            return
-        try:
-            release = self._release.pop()
-        except IndexError:
-            return
-        try:
-            # A forked child releases nothing: the objects are its parent's.
-            if os.getpid() == self._pid:
-                release()
-        finally:
-            self._keep = None
-            self._leave_parents()
-
-    def _leave_parents(self):
-        parents, self._parents = self._parents, ()
-        for parent in parents:
-            parent.leave(self)
-
-
-class Use:
-    """`with Use(life)`: the object is not released meanwhile."""
-
-    __slots__ = ("_life", "__weakref__")
-
-    def __init__(self, life):
-        self._life = life
+    def __init__(self, end, parents=(), keep=None):
+        self.parents = parents
+        self.keep = keep
+        super().__init__(map(_failed, filter(None, end)))
 
     def __enter__(self):
-        self._life.enter(self)
-
-    def __exit__(self, *_):
-        self._life.leave(self)
-
-
-class OrUndo:
-    """`with OrUndo(function)`: calls it if an exception leaves the block."""
-
-    __slots__ = ("_undo",)
-
-    def __init__(self, undo):
-        self._undo = undo
-
-    def __enter__(self):
-        pass
+        return self
 
     def __exit__(self, kind, *_):
-        if kind:
-            self._undo()
+        if kind:  # now, though the traceback may refer to it for long
+            self.__del__()
+
+
+class _Hold(weakref.ref):
+    __slots__ = ("life",)
+
+
+def _hold(holder, life):
+    hold = _Hold(holder, _held.discard)
+    hold.life = life
+    _held.add(hold)
+    return hold
+
+
+def held():
+    """The objects that hold a Life."""
+    return [holder for holder in (hold() for hold in list(_held)) if holder is not None]
+
+
+class _Holder:
+    __slots__ = ("__weakref__",)
+
+
+def holder(life):
+    """An object that holds the Life, for an array of ctypes to refer to, which cannot be in a set."""
+    made = _Holder()
+    _hold(made, life)
+    return made
 
 
 class Closable:
     """An object with a Life: released by close(), by `with`, or by its last reference."""
 
     _what = None  # its name in an error
+    _life = None  # None: closed
 
-    def _begin(self, release, parents=(), keep=None):
-        # Our own memory is freed only after the objects made from it.
-        if isinstance(keep, Closable):
-            parents += (keep._life,)
-        self._life = Life(self._what, release, parents, keep)
-        weakref.finalize(self, self._life.close).atexit = False
+    def _begin(self, life):
+        self._hold = _hold(self, life)
+        self._life = life
+
+    def _in_use(self):
+        """The Life as an argument of a call, which keeps it. Raises Closed."""
+        life = self._life
+        if life is None:
+            self._refuse_closed()
+        return life
+
+    def _refuse_closed(self, kind=Closed):
+        if self._life is None:
+            raise kind(f"the {self._what} is closed")
 
     def __enter__(self: _Self) -> _Self:
-        self._life.refuse_closed()
+        self._refuse_closed()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,9 +160,38 @@ class Closable:
     @property
     def closed(self) -> bool:
         """True after close()."""
-        return self._life.closed
+        return self._life is None
 
     def close(self) -> None:
-        """Releases it now, or with its last user: a view, a call in progress, or an object made from
-        it. A second call does nothing."""
-        self._life.close()
+        """
+        Releases it now, or with its last user: a view, a call in progress, or an object made from it. Raises the
+        error of a release that failed; it is closed all the same, and a second call does nothing.
+        """
+        thread, errors = get_ident(), []
+        outer = _closers.get(thread)
+        _closers[thread] = errors
+        try:
+            self._end()
+        finally:
+            if outer is None:
+                del _closers[thread]
+            else:
+                _closers[thread] = outer
+        if errors:
+            raise errors[0]
+
+    def _end(self):
+        self._life = self._hold.life = None
+
+    def _users(self):
+        return sys.getrefcount(self._life) - _unused
+
+
+class _Unused(Closable):
+    def __init__(self):
+        self._life = object()
+
+
+# References to a Life that has no user: the attribute, what this version of Python has on its stack, _held.
+_unused = 0
+_unused = _Unused()._users() + 1

@@ -8,11 +8,14 @@ import functools
 import numbers
 import re
 import sys
-from ctypes import byref, c_char, c_int, c_ssize_t, c_void_p
+from ctypes import byref, c_char, c_int, c_ssize_t, c_uint64, c_void_p
+from itertools import chain, compress
 from math import prod as product
-from operator import index
+from operator import index, not_
 
 from . import _types
+from ._lib import fitting
+from ._life import AtEnd
 
 
 def tensor_type():
@@ -115,6 +118,8 @@ def device_memory(obj, size=None):
         raise TypeError("a size is for an address only")
     if isinstance(obj, tensor_type()):
         return _of_tensor(obj)
+    if hasattr(type(obj), "_as_where"):  # our own
+        return obj._as_where()
     for name in ("__cuda_array_interface__", "__array_interface__"):
         interface = getattr(obj, name, None)
         if interface is not None:
@@ -129,32 +134,42 @@ def device_memory(obj, size=None):
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
+@functools.lru_cache(maxsize=None)
+def _driver():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    for name, *argtypes in (("cuPointerGetAttribute", c_void_p, c_int, c_uint64),
+                            ("cuDevicePrimaryCtxRetain", c_void_p, c_int), ("cuDevicePrimaryCtxRelease_v2", c_int),
+                            ("cuCtxPushCurrent_v2", c_void_p), ("cuCtxPopCurrent_v2", c_void_p),
+                            ("cuStreamSynchronize", c_void_p)):
+        getattr(cuda, name).argtypes = argtypes
+    return cuda
+
+
 def wait_for_stream(stream, address):
     """
     Waits for the work that is in the stream now. stream: 1, CUDA's legacy default stream, 2, the
     one of each thread, or a handle; those of the primary context of the address's GPU, as frameworks have.
     """
-    stream = index(stream)
+    stream = fitting(c_uint64, stream, "stream")
     if stream == 0:
         raise ValueError("stream 0 is ambiguous: 1 is CUDA's legacy default stream, 2 the one of each thread")
-    cuda = ctypes.CDLL("libcuda.so.1")
-    context, device = c_void_p(), c_int()
+    cuda, context, device, retained, pushed = _driver(), c_void_p(), c_int(), [], []
 
-    def call(name, *args):
-        code = getattr(cuda, name)(*args)
+    def check(code, name):
         if code:
             raise RuntimeError(f"cannot wait for stream {stream:#x}: {name} fails with CUDA's error {code}")
 
-    call("cuPointerGetAttribute", byref(device), c_int(_DEVICE_ORDINAL), ctypes.c_uint64(address))
-    call("cuDevicePrimaryCtxRetain", byref(context), device)
+    check(cuda.cuPointerGetAttribute(byref(device), _DEVICE_ORDINAL, address), "cuPointerGetAttribute")
+    undo = AtEnd(chain(map(cuda.cuCtxPopCurrent_v2, compress((byref(c_void_p()),), map(not_, pushed))),
+                       map(cuda.cuDevicePrimaryCtxRelease_v2, compress((device,), map(not_, retained)))))
     try:
-        call("cuCtxPushCurrent_v2", context)
-        try:
-            call("cuStreamSynchronize", c_void_p(stream))
-        finally:
-            cuda.cuCtxPopCurrent_v2(byref(c_void_p()))
+        retained.extend(map(cuda.cuDevicePrimaryCtxRetain, (byref(context),), (device,)))
+        check(*retained, "cuDevicePrimaryCtxRetain")
+        pushed.extend(map(cuda.cuCtxPushCurrent_v2, (context,)))
+        check(*pushed, "cuCtxPushCurrent")
+        check(cuda.cuStreamSynchronize(stream), "cuStreamSynchronize")
     finally:
-        cuda.cuDevicePrimaryCtxRelease_v2(device)
+        undo.__del__()
 
 
 # ---- the host's side of a copy ----------------------------------------------------------------
@@ -173,24 +188,21 @@ _release.argtypes = [ctypes.POINTER(_PyBuffer)]
 _release.restype = None
 
 
-class _Held:
+class _Held(AtEnd):
     """A buffer that from_buffer() refuses (read-only, empty, of a type without a format), held while it lives."""
 
+    __slots__ = ("_as_parameter_", "size")
+
     def __init__(self, obj, writable):
-        self._view = None
         view = _PyBuffer()
+        super().__init__(map(_release, (view,)))  # does nothing with one that is not filled in
         try:
             _get(obj, byref(view), 1 if writable else 0)
         except (BufferError, ValueError) as why:
             raise ValueError(f"this {type(obj).__name__} is not one run of "
                              f"{'writable ' if writable else ''}bytes: {why}") from None
-        self._view = view
         self._as_parameter_ = c_void_p(view.buf)  # what ctypes passes
         self.size = view.len
-
-    def __del__(self):
-        if self._view is not None:
-            _release(byref(self._view))
 
 
 def _match(host, device, what):

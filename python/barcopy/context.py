@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from operator import index
+from itertools import repeat
+from operator import attrgetter, index, truth
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _lib, _types
 from ._lib import check, fitting, library, of_enum
-from ._life import Closable, OrUndo, Use
+from ._life import Closable, Life, held, once
 from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from typing import Sequence
 
     from ._hints import Device, DType
+
+
+_is_handle, _is_memory = attrgetter("h"), attrgetter("handle.h")
 
 
 class BarInfo(NamedTuple):
@@ -38,24 +41,16 @@ class Context(Closable):
 
     def __init__(self, flags: int) -> None:
         ctypes.set_errno(0)
-        g = library().barcopy_open(flags)
-        if not g:
-            raise _lib.error(ctypes.get_errno())
-
-        def release():
-            check(library().gdr_close(g))
-
-        self._g = g
-        self._all = {}
-        self._begin(release)
-
-    def _made(self, child):
-        # Not a WeakSet: other threads must not change one during an iteration.
-        key, everything = id(child), self._all
-        everything[key] = weakref.ref(child, lambda _: everything.pop(key, None))
+        opened = []
+        with Life(map(library().gdr_close, once(opened))) as life:
+            opened.extend(map(library().barcopy_open, (flags,)))  # no instruction between the call and the list
+            if not opened[0]:
+                raise _lib.error(ctypes.get_errno())
+            self._g = life._as_parameter_ = opened[0]
+            self._begin(life)
 
     def _living(self):
-        return [child for child in (ref() for ref in list(self._all.values())) if child is not None]
+        return [made for made in held() if getattr(made, "context", None) is self]
 
     def close(self) -> None:
         """Closes it and all objects made from it: now, or at the end of their last use."""
@@ -83,32 +78,29 @@ class Context(Closable):
         """
         where = device_memory(obj, size)
         pointer, handle = c_void_p(), _lib.Handle()
-        with Use(self._life):
-            flags = (_lib.MAP_RANGE_READ_ONLY if read_only else 0) | \
-                (0 if sync_memops else _lib.MAP_RANGE_NO_SYNC_MEMOPS)
-            check(library().barcopy_map_range(self._g, where.address, where.nbytes, flags, byref(pointer),
+        flags = (_lib.MAP_RANGE_READ_ONLY if read_only else 0) | (0 if sync_memops else _lib.MAP_RANGE_NO_SYNC_MEMOPS)
+        with Life(map(library().barcopy_unmap_range, repeat(self._g), once((handle,), _is_handle)),
+                  (self._in_use(),), where.keep) as life:
+            check(library().barcopy_map_range(self._in_use(), where.address, where.nbytes, flags, byref(pointer),
                                               byref(handle)))
-
-            def release(g=self._g):
-                check(library().barcopy_unmap_range(g, handle.h))
-
-            with OrUndo(release):
-                return Mapping(self, handle.h, pointer.value, where, release, (self._life,), read_only)
+            return Mapping(self, life, handle.h, pointer.value, where, read_only)
 
     def pin(self, obj: Device, size: int | None = None) -> Pin:
         """A Pin of what map() takes; its own map() maps it."""
         where = device_memory(obj, size)
         handle = _lib.Handle()
-        with Use(self._life):
-            check(library().gdr_pin_buffer_v2(self._g, where.address, where.nbytes, 0,
-                                              byref(handle)))
-            with OrUndo(lambda: check(library().gdr_unpin_buffer(self._g, handle.h))):
-                return Pin(self, handle, where, (self._life,))
+        with Life(map(library().gdr_unpin_buffer, repeat(self._g), once((handle,), _is_handle)),
+                  (self._in_use(),), where.keep) as life:
+            check(library().gdr_pin_buffer_v2(self._in_use(), where.address, where.nbytes, 0, byref(handle)))
+            return Pin(self, life, handle, where)
 
-    def _memory(self, mem, type_=None, shape=None):
-        nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
-        with OrUndo(lambda: check(library().barcopy_mem_free(self._g, byref(mem)))):
-            return Memory(self, mem, Where(mem.device_ptr, nbytes, type_, shape), (self._life,))
+    def _memory(self, call, device, arguments, type_=None, shape=None):
+        mem = _lib.Mem()
+        with Life(map(library().barcopy_mem_free, repeat(self._g), once((mem,), _is_memory)),
+                  (self._in_use(),)) as life:
+            check(call(self._in_use(), device, *arguments, byref(mem)))
+            nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
+            return Memory(self, life, mem, Where(mem.device_ptr, nbytes, type_, shape))
 
     def alloc(self, shape: int | Sequence[int], dtype: DType = None, device: int = 0, cached: bool = False,
               shareable: bool = False) -> Memory:
@@ -126,20 +118,14 @@ class Context(Closable):
         size = fitting(c_size_t, shape if type_ is None else product(shape) * _types.itemsize(type_), "size")
         device = fitting(c_int, device, "device")
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
-        mem = _lib.Mem()
-        with Use(self._life):
-            check(library().barcopy_mem_alloc(self._g, device, size, flags, byref(mem)))
-            return self._memory(mem, type_, None if type_ is None else shape)
+        return self._memory(library().barcopy_mem_alloc, device, (size, flags), type_, None if type_ is None else shape)
 
     def import_memory(self, fd: int, size: int, device: int = 0) -> Memory:
         """Memory that another process exported. The descriptor stays the caller's."""
         fd = fitting(c_int, fd, "fd")
         size = fitting(c_size_t, size, "size")
         device = fitting(c_int, device, "device")
-        mem = _lib.Mem()
-        with Use(self._life):
-            check(library().barcopy_mem_import(self._g, device, fd, size, 0, byref(mem)))
-            return self._memory(mem)
+        return self._memory(library().barcopy_mem_import, device, (fd, size, 0))
 
     def cache(self, validity: int = CHECK_TAG, max_bytes: int = 0, max_regions: int = 0, engine_read_min: int = 0,
               engine_write_min: int = 0, sync_memops: bool = True) -> Cache:
@@ -152,10 +138,9 @@ class Context(Closable):
                                     fitting(c_size_t, engine_read_min, "engine_read_min"),
                                     fitting(c_size_t, engine_write_min, "engine_write_min"))
         cache = c_void_p()
-        with Use(self._life):
-            check(library().barcopy_cache_create(self._g, byref(options), byref(cache)))
-            with OrUndo(lambda: check(library().barcopy_cache_destroy(cache.value))):
-                return Cache(self, cache.value, (self._life,))
+        with Life(map(library().barcopy_cache_destroy, once((cache,), truth)), (self._in_use(),)) as life:
+            check(library().barcopy_cache_create(self._in_use(), byref(options), byref(cache)))
+            return Cache(self, life, cache.value)
 
     def queue(self, device: int = 0, lines: int = 0) -> Queue:
         """
@@ -164,10 +149,9 @@ class Context(Closable):
         device = fitting(c_int, device, "device")
         options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"))
         queue = c_void_p()
-        with Use(self._life):
-            check(library().barcopy_queue_create(self._g, device, byref(options), byref(queue)))
-            with OrUndo(lambda: check(library().barcopy_queue_destroy(queue.value))):
-                return Queue(self, queue.value, (self._life,))
+        with Life(map(library().barcopy_queue_destroy, once((queue,), truth)), (self._in_use(),)) as life:
+            check(library().barcopy_queue_create(self._in_use(), device, byref(options), byref(queue)))
+            return Queue(self, life, queue.value)
 
     def port(self, device: int = 0, lines: int = 0, manual: bool = False, spin: float = 0.0, yielding: float = 0.0,
              sleep: float = 0.0) -> Port:
@@ -182,30 +166,27 @@ class Context(Closable):
                                    *(fitting(ctypes.c_uint64, int(value * 1e9), "a time")
                                      for value in (spin, yielding, sleep)))
         port = c_void_p()
-        with Use(self._life):
-            check(library().barcopy_port_create(self._g, device, byref(options), byref(port)))
-            with OrUndo(lambda: check(library().barcopy_port_destroy(port.value))):
-                return Port(self, port.value, (self._life,))
+        with Life(map(library().barcopy_port_destroy, once((port,), truth)), (self._in_use(),)) as life:
+            check(library().barcopy_port_create(self._in_use(), device, byref(options), byref(port)))
+            return Port(self, life, port.value)
 
     def bar_info(self, device: int = 0) -> BarInfo:
         """Size and use of a GPU's BAR1."""
         device = fitting(c_int, device, "device")
         raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
-        with Use(self._life):
-            check(library().barcopy_get_bar_info(device, byref(raw)))
+        self._in_use()
+        check(library().barcopy_get_bar_info(device, byref(raw)))
         return BarInfo(raw.total, raw.used, raw.free)
 
     def driver_version(self) -> tuple[int, int]:
         """The level of the driver below: (2, 6)."""
         major, minor = c_int(), c_int()
-        with Use(self._life):
-            check(library().gdr_driver_get_version(self._g, byref(major), byref(minor)))
+        check(library().gdr_driver_get_version(self._in_use(), byref(major), byref(minor)))
         return major.value, minor.value
 
     def stats(self) -> Stats:
         """Stats of this context."""
-        with Use(self._life):
-            return of_raw(self._g)
+        return of_raw(self._in_use())
 
 
 def open(any_memory: bool = True) -> Context:  # noqa: A001

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import operator
 import struct
 import sys
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from . import _dlpack, _lib, _types
 from ._lib import check, error, fitting, library, of_enum
-from ._life import Closable, OrUndo, Use
-from ._memory import host_memory, product, tensor_memory, tensor_type
+from ._life import Closable, ClosedAttribute, holder
+from ._memory import Where, host_memory, product, tensor_memory, tensor_type
 
 if TYPE_CHECKING:
     from typing import Any, Iterable, Sequence
@@ -60,7 +59,7 @@ class Mapping(Closable):
     _what = "mapping"
     _given = False  # True once DLPack has exported it
 
-    def __init__(self, context, handle, pointer, where, release, parents, read_only=False):
+    def __init__(self, context, life, handle, pointer, where, read_only=False):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
         self.read_only = read_only or where.read_only
@@ -69,11 +68,14 @@ class Mapping(Closable):
         self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
         self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
-        self._handle = handle
-        self._begin(release, parents, where.keep)
-        self._open = self._life.open
+        self._handle = life._as_parameter_ = handle
         self._target = _Target.pack(handle, pointer, self.size, not self.read_only, *library().words)
-        context._made(self)
+        self._begin(life)
+
+    def _as_where(self):
+        """As an object to map: it is released after what is made of it."""
+        where = self._where
+        return Where(self.address, where.nbytes, where.type, where.shape, self._in_use(), self.read_only)
 
     def __repr__(self):
         state = "closed " if self.closed else ""
@@ -97,18 +99,18 @@ class Mapping(Closable):
     def busy(self) -> bool:
         """True while views of it, or calls in progress, keep it mapped, also after close()."""
         _dlpack.sweep()
-        return self._life.busy
+        return self._ended() is not None if self._life is None else self._users() > 0
 
-    def close(self) -> None:
-        super().close()
+    def _end(self):
+        if self._life is not None:
+            self._ended = weakref.ref(self._life)
+        super()._end()
         _dlpack.sweep()
-
-    close.__doc__ = Closable.close.__doc__
 
     def _at(self, offset, size):
         offset = index(offset)
         if offset < 0 or size < 0 or offset + size > self.size:
-            self._life.refuse_closed()
+            self._refuse_closed()
             raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
         return self.pointer + offset
 
@@ -126,26 +128,17 @@ class Mapping(Closable):
     # Python's lines take most of the time of a small copy or a word, so these are few.
     def _done(self, function, obj, offset, into):
         """Copies by the extension; False: the caller copies by ctypes, which also explains errors."""
-        life, use, size = self._life, object(), -1
+        size = -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
-        life.enter(use)
-        try:
-            err = _fast(function, self._handle, self.pointer, self.size, self._letters, obj, size, offset, into)
-        finally:
-            life.leave(use)
+        err = _fast(function, self._life, self._handle, self.pointer, self.size, self._letters, obj, size, offset, into)
         if err > 0:
             raise error(err)
         return not err
 
     def _use(self, call, *arguments):
         """Calls the library on the handle, and keeps the handle until the call returns."""
-        life, use = self._life, object()
-        life.enter(use)
-        try:
-            err = call(self._handle, *arguments)
-        finally:
-            life.leave(use)
+        err = call(self._life or self._in_use(), *arguments)
         if err:
             raise error(err)
 
@@ -219,15 +212,14 @@ class Mapping(Closable):
         pieces = list(pieces)
         segments = (_lib.Segment * max(len(pieces), 1))()
         held = []
-        with Use(self._life):
-            for segment, (offset, buffer, *ordered) in zip(segments, pieces):
-                self._refuse_part(offset)
-                host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
-                held.append(host)
-                segment.host_ptr = ctypes.cast(host, c_void_p)
-                segment.map_ptr = self._at(offset, segment.size)
-                segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
-            check(call(self._handle, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE))
+        for segment, (offset, buffer, *ordered) in zip(segments, pieces):
+            self._refuse_part(offset)
+            host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
+            held.append(host)
+            segment.host_ptr = ctypes.cast(host, c_void_p)
+            segment.map_ptr = self._at(offset, segment.size)
+            segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
+        self._use(call, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE)
 
     def set_copy_options(self, engine_read_min: int = 0, engine_write_min: int = 0) -> None:
         """From which size the copy engine copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
@@ -235,8 +227,7 @@ class Mapping(Closable):
                                    0, 0,
                                    fitting(c_size_t, engine_read_min, "engine_read_min"),
                                    fitting(c_size_t, engine_write_min, "engine_write_min"))
-        with Use(self._life):
-            check(library().barcopy_set_copy_options(self._handle, byref(options)))
+        self._use(library().barcopy_set_copy_options, byref(options))
 
     # ---- words and order --------------------------------------------------------------------
 
@@ -264,22 +255,22 @@ class Mapping(Closable):
 
     def put32(self, offset: int, value: int) -> None:
         """Stores one aligned word of 4 bytes, whole."""
-        if _word(self._target, self._open, _PUT32, offset, value):
+        if _word(self._target, self._life, _PUT32, offset, value):
             self._put(library().barcopy_put32, offset, 4, value)
 
     def put64(self, offset: int, value: int) -> None:
         """Stores one aligned word of 8 bytes, whole."""
-        if _word(self._target, self._open, _PUT64, offset, value):
+        if _word(self._target, self._life, _PUT64, offset, value):
             self._put(library().barcopy_put64, offset, 8, value)
 
     def post32(self, offset: int, value: int) -> None:
         """put32() without waiting: a flag after its data (barcopy_put32(3))."""
-        if _word(self._target, self._open, _POST32, offset, value):
+        if _word(self._target, self._life, _POST32, offset, value):
             self._put(library().barcopy_post32, offset, 4, value)
 
     def post64(self, offset: int, value: int) -> None:
         """put64() without waiting: a flag after its data (barcopy_put32(3))."""
-        if _word(self._target, self._open, _POST64, offset, value):
+        if _word(self._target, self._life, _POST64, offset, value):
             self._put(library().barcopy_post64, offset, 8, value)
 
     def post_line(self, offset: int, line: Buffer) -> None:
@@ -299,14 +290,14 @@ class Mapping(Closable):
 
     def get32(self, offset: int) -> int:
         """Loads one aligned word of 4 bytes, whole."""
-        value = _word(self._target, self._open, _GET32, offset)
+        value = _word(self._target, self._life, _GET32, offset)
         if value < 0:
             value = self._get(library().barcopy_get32, offset, c_uint32())
         return self._as_signed(value, 4) if self._signed else value
 
     def get64(self, offset: int) -> int:
         """Loads one aligned word of 8 bytes, whole."""
-        value = _word(self._target, self._open, _GET64, offset)
+        value = _word(self._target, self._life, _GET64, offset)
         if value < 0:
             value = self._get(library().barcopy_get64, offset, c_uint64())
         return self._as_signed(value, 8) if self._signed else value
@@ -319,9 +310,8 @@ class Mapping(Closable):
         if self._signed and comparison in _ORDERS:
             self._wait_signed(call, offset, size, _ORDERS[comparison], self._as_signed(word, size), timeout)
             return
-        with Use(self._life):
-            pointer = self._at(offset, size)
-            _lib.wait(timeout, lambda ns: call(self._handle, pointer, number, word, ns), self._life)
+        pointer = self._at(offset, size)
+        _lib.wait(timeout, lambda ns: call(self._in_use(), pointer, number, word, ns))
 
     def _wait_signed(self, call, offset, size, holds, value, timeout):
         """The library orders unsigned words alone: waits for each change, and compares here."""
@@ -355,11 +345,8 @@ class Mapping(Closable):
         Loads through a write-combined mapping take 1 us each, so read() is faster for more than a
         word; stores are ordered by fence().
         """
-        use = Use(self._life)
-        self._life.enter(use)
-        with OrUndo(lambda: self._life.leave(use)):
-            memory = (c_ubyte * self.size).from_address(self.pointer)
-            weakref.finalize(memory, self._life.leave, use).atexit = False
+        memory = (c_ubyte * self.size).from_address(self.pointer)
+        memory.holder = holder(self._in_use())
         view = memoryview(memory).cast("B")
         return view.toreadonly() if self.read_only else view
 
@@ -409,7 +396,7 @@ class Mapping(Closable):
         For CuPy, Numba and torch.as_tensor(): an array, by default of bytes. It must not be used after
         close(); an array by DLPack may. The consumer need not wait for a stream.
         """
-        self._life.refuse_closed()
+        self._refuse_closed(ClosedAttribute)
         typestr = _types.typestr(self._where.type)
         if typestr is None or self.backend == "host":
             raise AttributeError(f"__cuda_array_interface__ has no type {self._where.type}" if typestr is None
@@ -432,22 +419,16 @@ class Mapping(Closable):
         if copy or (dl_device is not None and tuple(dl_device) != device):
             raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()
-        use = Use(self._life)
-        self._life.enter(use)
-        with OrUndo(lambda: self._life.leave(use)):
-            if not self._given:
-                weakref.finalize(self, _dlpack.sweep).atexit = False
-                self._given = True
-            return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only,
-                                      functools.partial(self._life.leave, use))
+        if not self._given:
+            weakref.finalize(self, _dlpack.sweep).atexit = False
+            self._given = True
+        return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only, self._in_use())
 
     # ---- attributes -------------------------------------------------------------------------
 
     def _attribute(self, number):
         value = c_uint64()
-        with Use(self._life), Use(self.context._life):
-            check(library().barcopy_get_handle_attribute(self.context._g, self._handle, number,
-                                                     byref(value)))
+        check(library().barcopy_get_handle_attribute(self.context._in_use(), self._in_use(), number, byref(value)))
         return value.value
 
     @property
@@ -484,17 +465,15 @@ class Memory(Mapping):
 
     _what = "memory"
 
-    def __init__(self, context, mem, where, parents):
-        def release():
-            check(library().barcopy_mem_free(context._g, byref(mem)))
-
+    def __init__(self, context, life, mem, where):
         self._mem = mem
-        super().__init__(context, mem.handle.h, mem.cpu_ptr, where, release, parents)
+        super().__init__(context, life, mem.handle.h, mem.cpu_ptr, where)
 
     def export(self) -> int:
         """A descriptor for Context.import_memory() in another process, which also needs `size`. The caller
         closes it."""
         fd = ctypes.c_int()
-        with Use(self._life), Use(self.context._life):
-            check(library().barcopy_mem_export(self.context._g, byref(self._mem), byref(fd)))
+        life = self._in_use()  # until the call returns
+        check(library().barcopy_mem_export(self.context._in_use(), byref(self._mem), byref(fd)))
+        del life
         return fd.value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int, c_void_p
+from itertools import repeat
+from operator import truth
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _lib
 from ._lib import check, library
-from ._life import Closable, OrUndo, Use
+from ._life import Closable, Life, once
 from .mapping import Mapping
 
 if TYPE_CHECKING:
@@ -30,37 +32,26 @@ class Pin(Closable):
     size: int
     _what = "pin"
 
-    def __init__(self, context, handle, where, parents):
-        def release():
-            check(library().gdr_unpin_buffer(context._g, handle.h))
-
+    def __init__(self, context, life, handle, where):
         self.context = context
         self.address, self.size = where.address, where.nbytes
         self._where = where.without_owner()
-        self._handle = handle.h
-        self._begin(release, parents, where.keep)
-        context._made(self)
+        self._handle = life._as_parameter_ = handle.h
+        self._begin(life)
 
     def map(self) -> Mapping:
         """A Mapping of the range; one at a time."""
         context, handle, info = self.context, self._handle, self.info()
         pointer = c_void_p()
-        with Use(self._life), Use(context._life):
-            check(library().gdr_map_v2(context._g, handle, byref(pointer), info.mapped_size, 0))
-            base, size = pointer.value, info.mapped_size
-
-            def release():
-                check(library().gdr_unmap(context._g, handle, base, size))
-
-            with OrUndo(release):
-                return Mapping(context, handle, base + (self.address - info.address),
-                               self._where, release, (self._life,))
+        with Life(map(library().gdr_unmap, repeat(context._g), repeat(handle), once((pointer,), truth),
+                      repeat(info.mapped_size)), (self._in_use(),)) as life:
+            check(library().gdr_map_v2(context._in_use(), handle, byref(pointer), info.mapped_size, 0))
+            return Mapping(context, life, handle, pointer.value + (self.address - info.address), self._where)
 
     def info(self) -> PinInfo:
         """PinInfo: the pinned range, and how it is mapped."""
         raw = _lib.Info()
-        with Use(self._life), Use(self.context._life):
-            check(library().gdr_get_info_v2(self.context._g, self._handle, byref(raw)))
+        check(library().gdr_get_info_v2(self.context._in_use(), self._in_use(), byref(raw)))
         return PinInfo(raw.va, raw.mapped_size, raw.page_size, bool(raw.mapped),
                        _lib.MAPPING_TYPES.get(raw.mapping_type, str(raw.mapping_type)))
 
@@ -68,6 +59,5 @@ class Pin(Closable):
     def revoked(self) -> bool:
         """True if the memory was freed and the mapping ended with it."""
         flag = c_int()
-        with Use(self._life), Use(self.context._life):
-            check(library().gdr_get_callback_flag(self.context._g, self._handle, byref(flag)))
+        check(library().gdr_get_callback_flag(self.context._in_use(), self._in_use(), byref(flag)))
         return bool(flag.value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from . import _lib
 from ._lib import check, fitting, library
-from ._life import Closable, Use
+from ._life import Closable
 
 if TYPE_CHECKING:
     from .context import Context
@@ -33,19 +33,17 @@ class Port(Closable):
     context: Context
     _what = "port"
 
-    def __init__(self, context, port, parents):
+    def __init__(self, context, life, port):
         self.context = context
-        self._port = port
+        life._as_parameter_ = port
         self._messages, self._count = (_lib.PortMessage * 32)(), c_uint32()
-        self._begin(lambda: check(library().barcopy_port_destroy(port)), parents)
-        context._made(self)
+        self._begin(life)
 
     @property
     def view(self) -> Structure:
         """The parameter of kernels, by value: a ctypes.Structure of 32 bytes; the same to all of them."""
         view = _lib.PortView()
-        with Use(self._life):
-            check(library().barcopy_port_get_view(self._port, byref(view)))
+        check(library().barcopy_port_get_view(self._in_use(), byref(view)))
         return view
 
     def receive(self, most: int = 32, timeout: float | None = None) -> list[Post]:
@@ -55,11 +53,10 @@ class Port(Closable):
         another thread. Other threads may run. Unless the port is manual, this retires what the last call gave.
         """
         most = min(fitting(c_uint32, most, "most"), len(self._messages))
-        with Use(self._life):
-            _lib.wait(timeout, lambda ns: library().barcopy_port_receive(
-                self._port, self._messages, most, byref(self._count), ns), self._life)
-            return [Post(m.post, ctypes.string_at(m.data, m.size), m.call or None)
-                    for m in self._messages[:self._count.value]]
+        _lib.wait(timeout, lambda ns: library().barcopy_port_receive(
+            self._in_use(), self._messages, most, byref(self._count), ns))
+        return [Post(m.post, ctypes.string_at(m.data, m.size), m.call or None)
+                for m in self._messages[:self._count.value]]
 
     def retire(self, post: int, count: int = 1) -> None:
         """
@@ -67,25 +64,21 @@ class Port(Closable):
         that includes a number that receive() left out, which was no post, is refused.
         """
         post, count = fitting(c_uint64, post, "post"), fitting(c_uint32, count, "count")
-        with Use(self._life):
-            check(library().barcopy_port_retire(self._port, post, count))
+        check(library().barcopy_port_retire(self._in_use(), post, count))
 
     def answer(self, answers: dict[int, int]) -> None:
         """Answers calls: {call: 56 bits}, all by one push. Each call once."""
         calls = (c_uint32 * len(answers))(*(fitting(c_uint32, call, "a call") for call in answers))
         values = (c_uint64 * len(answers))(*(fitting(c_uint64, value, "an answer") for value in answers.values()))
-        with Use(self._life):
-            check(library().barcopy_port_answer(self._port, calls, values, len(answers)))
+        check(library().barcopy_port_answer(self._in_use(), calls, values, len(answers)))
 
     def stop(self, abort: bool = False) -> None:
         """
         Kernels post nothing more: receive until they have ended. With abort they do not wait for the CPU
         either, and posts that had no space are lost, and those after them.
         """
-        with Use(self._life):
-            check(library().barcopy_port_stop(self._port, abort and _lib.PORT_ABORT))
+        check(library().barcopy_port_stop(self._in_use(), abort and _lib.PORT_ABORT))
 
     def end(self) -> None:
         """No kernel posts any more: receive() gives what is left, then EPIPE."""
-        with Use(self._life):
-            check(library().barcopy_port_end(self._port))
+        check(library().barcopy_port_end(self._in_use()))

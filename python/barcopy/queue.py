@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import _lib
 from ._lib import check, library
-from ._life import Closable, Use
+from ._life import Closable
 from ._memory import host_memory
 
 if TYPE_CHECKING:
@@ -33,12 +33,11 @@ class Queue(Closable):
     context: Context
     _what = "queue"
 
-    def __init__(self, context, queue, parents):
+    def __init__(self, context, life, queue):
         self.context = context
-        self._queue = queue
+        life._as_parameter_ = queue
         self._received, self._size = (c_char * _LINE)(), c_size_t()
-        self._begin(lambda: check(library().barcopy_queue_destroy(queue)), parents)
-        context._made(self)
+        self._begin(life)
 
     @property
     def view(self) -> Structure:
@@ -47,8 +46,7 @@ class Queue(Closable):
         address. One warp at a time: two at once corrupt the queue.
         """
         view = _lib.QueueView()
-        with Use(self._life):
-            check(library().barcopy_queue_get_view(self._queue, byref(view)))
+        check(library().barcopy_queue_get_view(self._in_use(), byref(view)))
         return view
 
     def send(self, message: Buffer, timeout: float | None = None, ordered: bool = False) -> None:
@@ -58,24 +56,20 @@ class Queue(Closable):
         """
         host, size = host_memory(message, False, None, None)
         flags = ordered and _lib.QUEUE_ORDERED
-        with Use(self._life):
-            _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._queue, host, size, flags, ns),
-                      self._life)
+        _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._in_use(), host, size, flags, ns))
 
     def receive(self, timeout: float | None = None) -> bytes:
         """
         The kernel's next reply. Timeout: none came for so many seconds, 0 does not wait, None waits for ever. None is
         left if there is none once the kernel's stream was synchronised.
         """
-        with Use(self._life):
-            _lib.wait(timeout, lambda ns: library().barcopy_queue_receive(
-                self._queue, self._received, _LINE, byref(self._size), ns), self._life)
-            return ctypes.string_at(self._received, self._size.value)
+        _lib.wait(timeout, lambda ns: library().barcopy_queue_receive(
+            self._in_use(), self._received, _LINE, byref(self._size), ns))
+        return ctypes.string_at(self._received, self._size.value)
 
     def stop(self, abort: bool = False) -> None:
         """
         Tells the kernel to stop after all messages sent before. Replies are still to be received: a kernel that
         has no space for one waits, unless abort is true; that reply and messages not yet taken are then lost.
         """
-        with Use(self._life):
-            check(library().barcopy_queue_stop(self._queue, abort and _lib.QUEUE_ABORT))
+        check(library().barcopy_queue_stop(self._in_use(), abort and _lib.QUEUE_ABORT))

@@ -11,7 +11,7 @@ python_with_numpy || : # tests that need it are skipped
 export LD_LIBRARY_PATH=$sim:$lib PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/python
 export LD_PRELOAD=$sim/libnvidia_node.so
 
-timeout 250 "$python" -X dev -W error -m unittest -v tests/python/test_barcopy.py >"$tmp/log" 2>&1
+timeout 250 "$python" -X dev -W error -m unittest discover -v -s tests/python >"$tmp/log" 2>&1
 rc=$?
 ran=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$tmp/log")
 skipped=$(sed -n 's/^OK (skipped=\([0-9]*\))$/\1/p' "$tmp/log")
@@ -28,7 +28,7 @@ cp -R python "$tmp/fast" && gcc -std=c11 -O2 -Wall -Wextra -Wshadow -Wmissing-pr
 import sys, unittest
 from barcopy import mapping
 assert mapping._fast
-sys.argv = ["unittest", "tests/python/test_barcopy.py"]
+sys.argv = ["unittest", "discover", "-s", "tests/python"]
 unittest.main(module=None)' >"$tmp/log" 2>&1 || { cat "$tmp/log"; false; }
 ok "the same with the extension"
 

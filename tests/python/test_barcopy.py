@@ -624,6 +624,39 @@ class Views(Case):
             self.assertEqual(wrong, [])
             self.assertFalse(m.busy)
 
+    def test_a_release_that_fails(self):
+        """close() raises it, once; where no close() waits for it, it is an error in a destructor."""
+        def fail(*_):
+            calls.append(1)
+            return errno.EIO
+
+        calls, ignored, real = [], [], _lib.library()
+        names = "gdr_close", "barcopy_unmap_range", "gdr_unpin_buffer", "barcopy_mem_free", "barcopy_cache_destroy", \
+            "barcopy_queue_destroy", "barcopy_port_destroy"
+        failing = types.SimpleNamespace(**{**vars(real), **dict.fromkeys(names, fail)})
+        with mock.patch.object(_lib, "_loaded", failing), \
+                mock.patch.object(sys, "unraisablehook", lambda why: ignored.append(why.exc_value)):
+            other = barcopy.open()
+            made = [other.map(self.mem.address, 64), other.pin(self.mem.address, 64), other.alloc(64), other.cache(),
+                    other.queue(), other.port()]
+            for thing in made:
+                self.raises_errno(errno.EIO, thing.close)
+                self.assertTrue(thing.closed)
+                thing.close()
+            m = other.map(self.mem.address, 64)
+            view = m.view()
+            m.close()
+            self.assertEqual((len(calls), ignored), (len(made), []))
+            del view
+            self.assertEqual([why.errno for why in ignored], [errno.EIO])
+            m = other.map(self.mem.address, 64)
+            del m
+            self.assertEqual([why.errno for why in ignored], 2 * [errno.EIO])
+            queue = other.queue()
+            self.raises_errno(errno.EIO, other.close)
+            self.assertTrue(queue.closed and other.closed)
+            self.assertEqual((len(calls), len(ignored)), (len(made) + 4, 2))
+
     def test_closed_under_a_wait(self):
         """close() in another thread ends a wait that has no limit."""
         for dtype in None, "int32":
