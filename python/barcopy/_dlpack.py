@@ -16,6 +16,7 @@ from ._memory import Where, is_contiguous, product, refuse_strides, wait_for_str
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _LEGACY_STREAM = 1
+_MOST_DIMENSIONS = 64  # as of memoryview, numpy and PyTorch
 _DELETER = CFUNCTYPE(None, c_void_p)
 _OLD, _NEW = b"dltensor", b"dltensor_versioned"  # a capsule keeps the pointer alone
 _USED = {_OLD: b"used_dltensor", _NEW: b"used_dltensor_versioned"}
@@ -92,6 +93,9 @@ def memory_of(obj):
     on_gpu = device in (CUDA, CUDA_MANAGED)
     taken = _Taken(_capsule(obj, **({"stream": _LEGACY_STREAM} if on_gpu else {})))
     tensor = taken.managed.tensor
+    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS or not tensor.data:
+        raise ValueError(f"this {type(obj).__name__} has no memory to map: its DLPack has {tensor.ndim} dimensions at "
+                         f"{tensor.data or 0:#x}")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     itemsize = tensor.bits * tensor.lanes // 8
     if tensor.strides and not is_contiguous(shape, tuple(tensor.strides[i] for i in range(tensor.ndim)), 1):
@@ -100,7 +104,7 @@ def memory_of(obj):
         raise TypeError(f"elements of {tensor.bits} bits cannot be mapped")
     name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \
         f"DLPack type {tensor.code}.{tensor.bits}x{tensor.lanes}"
-    where = Where((tensor.data or 0) + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
+    where = Where(tensor.data + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
                   taken.read_only)
     if on_gpu:
         wait_for_stream(_LEGACY_STREAM, where.address)

@@ -53,6 +53,8 @@ class Where:
     def __init__(self, address, nbytes, type=None, shape=None, keep=None, read_only=False):
         self.address, self.nbytes, self.type, self.shape = index(address), index(nbytes), type, shape
         self.keep, self.read_only = keep, read_only
+        if shape is not None and min(shape, default=0) < 0:
+            raise ValueError(f"shape {shape} has a negative length")
         if self.nbytes <= 0:
             raise ValueError("there are no bytes to map")
         if not 0 <= self.address <= 2**64 - self.nbytes:

@@ -88,7 +88,7 @@ class Mapping(Closable):
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the mapped array; without one, the number of bytes."""
-        return self._where.shape or (self.size,)
+        return (self.size,) if self._where.shape is None else self._where.shape
 
     @property
     def dtype(self) -> str:
@@ -370,9 +370,15 @@ class Mapping(Closable):
         return flat if shape is None else flat.reshape(shape)
 
     def __array__(self, dtype: DType = None, copy: bool | None = None) -> ndarray[Any, Any]:
-        """numpy.asarray(mapping): array(), as numpy makes it by __buffer__ from Python 3.12 on."""
+        """
+        numpy.asarray(mapping): array(), as numpy makes it by __buffer__ from Python 3.12 on. ValueError if it has to
+        be a copy, of another dtype, and copy is False.
+        """
         a = self.array()
-        return a.astype(a.dtype if dtype is None else dtype, copy=bool(copy))
+        converted = a.astype(a.dtype if dtype is None else dtype, copy=bool(copy))
+        if copy is False and converted is not a:
+            raise ValueError(f"the mapping's elements are {self.dtype}: as {converted.dtype} they are a copy")
+        return converted
 
     def __buffer__(self, flags: int) -> memoryview:
         """memoryview(mapping), from Python 3.12 on: view() with the mapping's type and shape."""
@@ -401,7 +407,7 @@ class Mapping(Closable):
         if typestr is None or self.backend == "host":
             raise AttributeError(f"__cuda_array_interface__ has no type {self._where.type}" if typestr is None
                                  else "__cuda_array_interface__ is for memory of a GPU")
-        return {"shape": self._where.shape or (self.size,), "typestr": typestr,
+        return {"shape": self.shape, "typestr": typestr,
                 "data": (self.address, self.read_only), "strides": None, "stream": None, "version": 3}
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -673,6 +673,7 @@ class Views(Case):
             thing.close()
             self.assertRaises(barcopy.Closed, thing.__enter__)
         self.assertRaises(barcopy.Closed, lambda: m.__cuda_array_interface__)
+        self.assertFalse(hasattr(m, "__cuda_array_interface__"))
         self.assertRaises(barcopy.Closed, m.fill, 0)
         for call in m.get32, lambda offset: m.post_line(offset, bytes(64)), lambda offset: m.write(b"x", offset):
             self.assertRaises(barcopy.Closed, call, 64)
@@ -734,6 +735,10 @@ class Arrays(Case):
             a[1, 0] = 1
             self.assertEqual((m.array().tolist(), numpy.mean(m)), ([[0, 0], [1, 0]], 0.25))
             self.assertEqual(numpy.asarray(m, "c16").tolist(), [[0, 0], [1, 0]])
+            for dtype in None, typestr:
+                self.assertTrue(numpy.shares_memory(m.__array__(dtype, copy=False), m.array()))
+                self.assertFalse(numpy.shares_memory(m.__array__(dtype, copy=True), m.array()))
+            self.assertRaisesRegex(ValueError, "a copy", m.__array__, "c16", copy=False)
             m.close()
             self.assertEqual((a[1, 0], m.busy), (1, True))
             del a
@@ -803,12 +808,35 @@ class Objects(Case):
         for typestr in "x", "f4", "", "<f":
             self.assertRaisesRegex(TypeError, f"typestr '{typestr}'", self.gdr.map,
                                    Device(self.mem.address, (4,), typestr))
+        for shape in (-1,), (-2, -2), (4, -1):
+            self.assertRaisesRegex(ValueError, "negative", self.gdr.map, Device(self.mem.address, shape, "<f4"))
+        streams = Device(self.mem.address, (4,), "<f4")
+        for stream in -1, 2**64, 2**70:
+            streams.__cuda_array_interface__["stream"] = stream
+            self.assertRaisesRegex(ValueError, "out of range", self.gdr.map, streams)
         masked = Device(self.mem.address, (4,), "<f4")
         masked.__cuda_array_interface__["mask"] = Device(self.mem.address, (4,), "|b1")
         self.assertRaisesRegex(ValueError, "mask", self.gdr.map, masked)
         why = self.raises_errno(errno.EINVAL, self.gdr.map, 0x1000, 10)
         self.assertIn("0x1000", why.strerror)
         self.assertTrue(_memory.is_contiguous((), None, 4))
+
+    def test_one_element(self):
+        """An array without dimensions is mapped, and exported by each protocol, as one element."""
+        self.mem.write(b"x" * 64)
+        element = Device(self.mem.address + 16, (), "<i8")
+        with self.gdr.pin(element) as pin, self.gdr.cache() as cache:
+            for m in self.gdr.map(element), self.gdr.map(self.gdr.map(element)), self.gdr.map(Foreign(
+                    self.gdr.map(element))), cache.get(element), pin.map(), self.gdr.alloc((), "int64"):
+                with m:
+                    interface, view = m.__cuda_array_interface__, m.__buffer__(0)
+                    self.assertEqual((m.size, m.shape, interface["shape"], view.shape), (8, (), (), ()))
+                    m.fill(-7)
+                    self.assertEqual((m.get64(0), view[()]), (-7, -7))
+                    if numpy:
+                        self.assertEqual([(a.shape, a.tolist()) for a in (m.array(), numpy.asarray(m))], 2 * [((), -7)])
+                    del view
+        self.assertEqual(self.mem.read(64), b"x" * 16 + b"\xf9" + b"\xff" * 7 + b"x" * 40)
 
     def test_what_is_known(self):
         self.assertEqual(self.mem.backend, "rm")
