@@ -78,6 +78,10 @@ class _Taken(AtEnd):
         _rename(capsule, _USED[name])
 
 
+class Unsaid(TypeError):
+    """DLPack has no word for the array's device or type."""
+
+
 def _capsule(obj, **stream):
     try:
         return obj.__dlpack__(max_version=(1, 0), **stream)
@@ -89,7 +93,7 @@ def memory_of(obj):
     """The Where of an object with __dlpack__ and __dlpack_device__. Waits for the producer's work."""
     device = obj.__dlpack_device__()[0]
     if device not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
-        raise TypeError(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
+        raise Unsaid(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
     on_gpu = device in (CUDA, CUDA_MANAGED)
     taken = _Taken(_capsule(obj, **({"stream": _LEGACY_STREAM} if on_gpu else {})))
     tensor = taken.managed.tensor
@@ -101,7 +105,7 @@ def memory_of(obj):
     if tensor.strides and not is_contiguous(shape, tuple(tensor.strides[i] for i in range(tensor.ndim)), 1):
         refuse_strides(f"this {type(obj).__name__}")
     if not itemsize or tensor.bits % 8:
-        raise TypeError(f"elements of {tensor.bits} bits cannot be mapped")
+        raise Unsaid(f"elements of {tensor.bits} bits cannot be mapped")
     name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \
         f"DLPack type {tensor.code}.{tensor.bits}x{tensor.lanes}"
     where = Where(tensor.data + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,

@@ -9,8 +9,8 @@ a destructor or callback written in Python. Therefore no function of Python coun
 are counted by the interpreter, a Life exists before the library is asked for what it ends, and what it does at its end
 is built of functions written in C (map, filter, ctypes). Nothing is left or ended twice wherever an interrupt comes.
 
-`_held` keeps a Life for the object that is to hold it: in a weak reference to it, whose callback is the set's own
-discard(). So the garbage collector never sees Lifes alone in a cycle, which it would end in any order.
+The end is an object of its own, which a weak reference to the Life keeps in `_living`; its callback is the set's own
+discard(). So it is never part of a cycle, whose parts the garbage collector would end in any order.
 """
 import atexit
 import functools
@@ -26,7 +26,7 @@ from . import _lib
 
 _Self = TypeVar("_Self", bound="Closable")
 consume = deque(maxlen=0).extend
-_held = set()  # of _Hold
+_living = set()  # of _Living
 _ours = [True]  # empty once the interpreter ends, which releases nothing more, or in a forked child: its parent's
 _closers = {}  # thread: the errors of what ends in it, for the close() that it is in
 
@@ -76,53 +76,38 @@ class AtEnd:
         self.__del__ = functools.partial(consume, iterator)
 
 
-class Life(AtEnd):
+class _End(AtEnd):
+    __slots__ = ("keep", "parents")
+
+
+class _Living(weakref.ref):
+    __slots__ = ("end",)
+    __hash__ = object.__hash__  # of one that has not been in the set, too
+
+
+class Life:
     """
     end: an iterator, such as map(library's function, once(...)), which is consumed at the end; it gives errnos.
     parents: Lifes that end later. keep: any object, referenced as long. The object that holds it sets
     _as_parameter_, by which it is an argument of ctypes: the handle or pointer.
     """
 
-    __slots__ = ("_as_parameter_", "keep", "parents")
+    __slots__ = ("__weakref__", "_as_parameter_", "_end")
 
     def __init__(self, end, parents=(), keep=None):
-        self.parents = parents
-        self.keep = keep
-        super().__init__(map(_failed, filter(None, end)))
+        self._end = _End(map(_failed, filter(None, end)))
+        self._end.parents = [parent._end for parent in parents]
+        self._end.keep = keep._end if isinstance(keep, Life) else keep
+        living = _Living(self, _living.discard)
+        living.end = self._end
+        _living.add(living)
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
         if kind:  # now, though the traceback may refer to it for long
-            self.__del__()
-
-
-class _Hold(weakref.ref):
-    __slots__ = ("life",)
-
-
-def _hold(holder, life):
-    hold = _Hold(holder, _held.discard)
-    hold.life = life
-    _held.add(hold)
-    return hold
-
-
-def held():
-    """The objects that hold a Life."""
-    return [holder for holder in (hold() for hold in list(_held)) if holder is not None]
-
-
-class _Holder:
-    __slots__ = ("__weakref__",)
-
-
-def holder(life):
-    """An object that holds the Life, for an array of ctypes to refer to, which cannot be in a set."""
-    made = _Holder()
-    _hold(made, life)
-    return made
+            self._end.__del__()
 
 
 class Closable:
@@ -132,7 +117,10 @@ class Closable:
     _life = None  # None: closed
 
     def _begin(self, life):
-        self._hold = _hold(self, life)
+        context = getattr(self, "context", None)
+        if context:
+            made = context._made
+            made.add(weakref.ref(self, made.discard))
         self._life = life
 
     def _in_use(self):
@@ -181,7 +169,7 @@ class Closable:
             raise errors[0]
 
     def _end(self):
-        self._life = self._hold.life = None
+        self._life = None
 
     def _users(self):
         return sys.getrefcount(self._life) - _unused
@@ -192,6 +180,6 @@ class _Unused(Closable):
         self._life = object()
 
 
-# References to a Life that has no user: the attribute, what this version of Python has on its stack, _held.
+# References to a Life that has no user: the attribute, and what this version of Python has on its stack.
 _unused = 0
-_unused = _Unused()._users() + 1
+_unused = _Unused()._users()

@@ -72,6 +72,9 @@ def refuse_strides(what):
 
 # ---- device memory ---------------------------------------------------------------------------
 
+_CUDA = "__cuda_array_interface__"
+
+
 def _check_tensor(tensor):
     """Raises unless its memory is its elements, in their order."""
     if tensor.layout != sys.modules["torch"].strided:
@@ -106,11 +109,42 @@ def _of_interface(obj, interface, what):
     return where
 
 
+def _is_of_host(obj):
+    """Whether numpy's interface alone says where it is: DLPack of numpy says the CPU, also of page-locked memory."""
+    return hasattr(obj, "__array_interface__") and getattr(obj, _CUDA, None) is None
+
+
+def _of_dlpack(obj):
+    """
+    DLPack before __cuda_array_interface__: its producer waits for the computation of the array, and its capsule keeps
+    the memory where the object may give it away (JAX: delete(), donated arguments). The interface serves where DLPack
+    cannot say what the array is; an error of the computation is the caller's.
+    """
+    from ._dlpack import Unsaid, memory_of
+
+    try:
+        where = memory_of(obj)
+    except (BufferError, Unsaid):
+        interface = getattr(obj, _CUDA, None)
+        if interface is None:
+            raise
+        return _of_interface(obj, interface, f"this {type(obj).__name__}")
+    try:
+        interface = getattr(obj, _CUDA, None)
+    except Exception:  # as of types that it lacks; the memory is known
+        interface = None
+    if interface is not None:  # DLPack before version 1 cannot say read-only
+        where.read_only = where.read_only or bool(interface["data"][1])
+        if where.type not in _types.KNOWN:
+            where.type = _types.of_typestr(interface["typestr"])
+    return where
+
+
 def device_memory(obj, size=None):
     """
-    The Where of an object to map: a tensor, an object with __cuda_array_interface__ or
-    __dlpack__, an address with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
-    Waits for the stream that the object names.
+    The Where of an object to map: a tensor, an object with __dlpack__ or
+    __cuda_array_interface__, an address with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
+    Waits for the work of DLPack's producer, and for the stream that an interface names.
     """
     if isinstance(obj, numbers.Integral):
         if size is None:
@@ -122,14 +156,12 @@ def device_memory(obj, size=None):
         return _of_tensor(obj)
     if hasattr(type(obj), "_as_where"):  # our own
         return obj._as_where()
-    for name in ("__cuda_array_interface__", "__array_interface__"):
+    if hasattr(obj, "__dlpack__") and not _is_of_host(obj):
+        return _of_dlpack(obj)
+    for name in _CUDA, "__array_interface__":
         interface = getattr(obj, name, None)
         if interface is not None:
             return _of_interface(obj, interface, f"this {type(obj).__name__}")
-    if hasattr(obj, "__dlpack__"):
-        from ._dlpack import memory_of
-
-        return memory_of(obj)
     raise TypeError(f"cannot map a {type(obj).__name__}: not a tensor, not an array, not an address")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import _lib, _types
 from ._lib import check, fitting, library, of_enum
-from ._life import Closable, Life, held, once
+from ._life import Closable, Life, once
 from ._memory import Where, device_memory, product
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
@@ -47,10 +47,11 @@ class Context(Closable):
             if not opened[0]:
                 raise _lib.error(ctypes.get_errno())
             self._g = life._as_parameter_ = opened[0]
+            self._made = set()  # weak references
             self._begin(life)
 
     def _living(self):
-        return [made for made in held() if getattr(made, "context", None) is self]
+        return [made for made in (reference() for reference in list(self._made)) if made is not None]
 
     def close(self) -> None:
         """Closes it and all objects made from it: now, or at the end of their last use."""
@@ -67,9 +68,9 @@ class Context(Closable):
 
     def map(self, obj: Device, size: int | None = None, read_only: bool = False, sync_memops: bool = True) -> Mapping:
         """
-        A Mapping of a tensor, of an object with __cuda_array_interface__ or __dlpack__, of `size`
-        bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the object
-        alive. Waits for the stream that the interface names, and of DLPack for the producer's work.
+        A Mapping of a tensor, of an object with __dlpack__ or __cuda_array_interface__, of `size`
+        bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the memory
+        allocated. Waits for the work of DLPack's producer, and for the stream that an interface names.
 
         The elements must be one run of bytes (ValueError), and of a read-only array the mapping is
         read-only too. Pages are pinned once, however many mappings of the context lie in them.

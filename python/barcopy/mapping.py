@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import _dlpack, _lib, _types
 from ._lib import check, error, fitting, library, of_enum
-from ._life import Closable, ClosedAttribute, holder
+from ._life import Closable, ClosedAttribute
 from ._memory import Where, host_memory, product, tensor_memory, tensor_type
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ class Mapping(Closable):
         word; stores are ordered by fence().
         """
         memory = (c_ubyte * self.size).from_address(self.pointer)
-        memory.holder = holder(self._in_use())
+        memory.life = self._in_use()
         view = memoryview(memory).cast("B")
         return view.toreadonly() if self.read_only else view
 

@@ -552,6 +552,28 @@ class Views(Case):
         gc.collect()
         self.assertEqual(barcopy.stats().unpins - before.unpins, 2)
 
+    def test_in_a_cycle(self):
+        """The garbage collector ends what was made of an object before the object, whatever refers to what."""
+        class Cycle:
+            pass
+
+        ignored, before = [], barcopy.stats()
+        with mock.patch.object(sys, "unraisablehook", lambda why: ignored.append(why.exc_value)):
+            for closed in False, True:
+                c = Cycle()
+                c.c, c.gdr = c, barcopy.open()
+                c.mem = c.gdr.alloc(4096)
+                c.m = c.gdr.map(c.mem)
+                c.view, c.cache, c.pin = c.m.view(), c.gdr.cache(), c.gdr.pin(c.mem)
+                c.region, c.mapped = c.cache.get(c.mem), c.pin.map()
+                c.lives = [thing._life for thing in (c.gdr, c.mem, c.m, c.cache, c.region)]  # as a traceback's frames do
+                if closed:
+                    c.gdr.close()
+                del c
+                gc.collect()
+        after = barcopy.stats()
+        self.assertEqual((ignored, after.pins - before.pins), ([], after.unpins - before.unpins))
+
     def test_keeps_its_owner(self):
         """A mapping or pin keeps its array until it is closed and unused, and no longer."""
         class Owner(Device):
@@ -1093,6 +1115,26 @@ class Old(Foreign):
         return super().__dlpack__()
 
 
+class Both(Foreign):
+    """DLPack and the CUDA array interface, as CuPy's and JAX's arrays have them."""
+
+    def __init__(self, of, read_only=False, typestr=None, error=None, device=None):
+        super().__init__(of)
+        self.error, self.device = error, device
+        self.__cuda_array_interface__ = dict(of.__cuda_array_interface__)
+        self.__cuda_array_interface__["data"] = of.address, read_only
+        if typestr:
+            self.__cuda_array_interface__["typestr"] = typestr
+
+    def __dlpack_device__(self):
+        return self.device or super().__dlpack_device__()
+
+    def __dlpack__(self, **named):
+        if self.error:
+            raise self.error
+        return super().__dlpack__(**named)
+
+
 class Exchange(Case):
     """With other libraries: DLPack both ways, streams, the buffer protocol."""
 
@@ -1115,6 +1157,41 @@ class Exchange(Case):
         self.gdr.map(foreign)
         self.assertEqual(foreign.streams, [1])  # the legacy stream, which map() waits for
         self.assertEqual(self.m.__dlpack_device__(), (2, 0))
+
+    def test_dlpack_before_the_interface(self):
+        """Of an object that has both: the interface alone neither waits nor keeps the memory (JAX)."""
+        both = Both(self.m)
+        with self.gdr.map(both) as m:
+            self.assertEqual((both.streams, m.address, m.shape, m.read_only), ([1], self.m.address, (3, 4), False))
+            both.of = None
+            self.assertTrue(self.m.busy)  # by the capsule, whatever the object keeps
+        self.assertFalse(self.m.busy)
+        fixed = self.gdr.map(self.m, read_only=True)
+        with self.gdr.pin(Both(self.m, read_only=True)) as pin, self.gdr.cache() as cache:
+            for m in self.gdr.map(Both(self.m, read_only=True)), self.gdr.map(Both(fixed)), pin.map(), \
+                    cache.get(Both(self.m, read_only=True)):
+                with m:
+                    self.assertTrue(m.read_only)
+
+    def test_back_to_the_interface(self):
+        """Where DLPack lacks the type or the device; an error of the computation stays one."""
+        for named, dtype in ({"error": BufferError("dtype is not supported"), "typestr": "|V4"}, "|V4"), \
+                ({"device": (10, 0)}, "int32"), ({"error": BufferError("no")}, "int32"):
+            both = Both(self.m, **named)
+            with self.gdr.map(both) as m:
+                self.assertEqual((both.streams, m.dtype, m.shape, m.address), ([], dtype, (3, 4), self.m.address))
+        for error in RuntimeError("the computation failed"), ValueError("deleted"), KeyboardInterrupt():
+            self.assertRaises(type(error), self.gdr.map, Both(self.m, error=error))
+        alone = Both(self.m, error=BufferError("no"))
+        del alone.__cuda_array_interface__
+        self.assertRaises(BufferError, self.gdr.map, alone)
+
+        class Unfinished(Foreign):  # JAX of bfloat16
+            @property
+            def __cuda_array_interface__(self):
+                raise RuntimeError("not of this type")
+
+        self.assertEqual(self.gdr.map(Unfinished(self.m)).shape, (3, 4))
 
     def test_dlpack_keeps_the_memory(self):
         capsule = self.m.__dlpack__()
