@@ -214,9 +214,10 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
 
 /**
- * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If a thread posted
- * one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
- * after barcopy_queue_receive(). One thread at a time.
+ * Receives 1 to `n` posts, in the order of their numbers; waits for the first. Without
+ * BARCOPY_PORT_MANUAL it first retires those of the receive before, and kernels see that at once. If
+ * a thread posted one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had
+ * stored before, as after barcopy_queue_receive(). One thread at a time.
  * @param messages    entries from *count on are undefined afterwards
  * @param count       set to the number of posts received; to 0 with ETIMEDOUT and EPIPE
  * @param timeout_ns  as in barcopy_queue_send(), but calls with 0 check the CUDA context as well

@@ -13,8 +13,7 @@
 #include "copy/impl.h"
 #include "cuda/cuda.h"
 
-/* Polls between two readings of the clock; lines retired before kernels are told in any case. */
-enum { PORT_LOOKS = 16, QUANTUM = 32 };
+enum { PORT_LOOKS = 16 }; /* polls between two readings of the clock */
 
 #define REPLY_MASK ((UINT64_C(1) << BARCOPY_PORT_REPLY_BITS) - 1)
 
@@ -129,8 +128,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 	*count = 0;
 	if (!p->manual) {
 		p->retired = at;
-		if (at - p->shown >= p->quantum)
-			show(p);
+		show(p); /* before the caller works on: a kernel may wait for these */
 	}
 	for (;;) {
 		/* Before the ring: what is not there then never comes, or not in time. */
@@ -286,7 +284,6 @@ static void set_up_port(struct gdri_ring *r, const void *options)
 	pthread_mutex_init(&p->gate, NULL);
 	p->open = r->arrays;
 	p->done = (uint8_t *)(p->open + r->lines);
-	p->quantum = r->lines / 4 < QUANTUM ? r->lines / 4 : QUANTUM;
 	p->manual = o->flags & BARCOPY_PORT_MANUAL;
 	p->spin_ns = o->spin_ns;
 	p->yield_ns = o->yield_ns;

@@ -427,10 +427,22 @@ static void retire_some(uint64_t i)
 		wrong("a post that never came is retired");
 }
 
+/* Kernels see that all lines before this one are retired, or will without another call of the CPU. */
+static bool is_shown(uint64_t line)
+{
+	uint64_t seen = newest(addr_of(0, AT_CREDIT));
+
+	for (unsigned int i = 0; i < m.buffers[RECEIVER]; i++)
+		if (m.buffer[RECEIVER][i].addr == addr_of(0, AT_CREDIT) &&
+		    m.buffer[RECEIVER][i].posted)
+			seen = m.buffer[RECEIVER][i].value;
+	return seen >= line;
+}
+
 static void receiver(void)
 {
 	barcopy_port_message_t msg[5];
-	uint64_t first = 0, most;
+	uint64_t first = 0, most, before;
 	bool ended = false;
 	uint32_t n;
 	int rc;
@@ -454,7 +466,10 @@ static void receiver(void)
 		run.rested = false;
 		run.most = most;
 		run.began = 0;
+		before = port.received;
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
+		if (!port.manual && !is_shown(before))
+			wrong("a receive keeps what it has retired");
 		if (rc == -EPIPE) {
 			if (!over())
 				wrong("the end before the end");
@@ -575,7 +590,6 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	port.ring = m.q[0].ring;
 	port.open = open;
 	port.done = done;
-	port.quantum = m.lines / 4 ? m.lines / 4 : 1;
 	port.manual = below(2);
 	port.spin_ns = below(2) ? 0 : 2000000;
 	port.yield_ns = 1000000;
