@@ -177,6 +177,21 @@ static inline void gdri_fence_before_poll(gdr_mapping_type_t type, int first)
 GDRI_FENCE(gdri_fence_after_write, gdri_fence_wanted, "sfence", "dmb oshst")
 
 /*
+ * Before a word that tells the other side to go on: it then reads what this CPU has stored, and stores
+ * where this CPU has loaded. `type` is that of the memory in question, not of the word.
+ *
+ * Order: older stores as after_write. Older loads have been performed before the word is stored: a
+ * later one could return what the other side stores then.
+ *
+ * x86, WC: SFENCE.
+ * x86, CACHING: nothing. Stores are performed in order; that of the word follows them even where it is
+ *   a MOVDIRI, on the processors that we know (after_write, above). A store of any type leaves the CPU
+ *   after its retirement, and an older load has its data by its own.
+ * arm64: DMB OSH. DMB OSHST orders no loads.
+ */
+GDRI_FENCE(gdri_fence_before_word, gdri_fence_wanted, "sfence", "dmb osh")
+
+/*
  * Behind a word that the other side waits for: the data gathering hint. No later store is merged with
  * those before it, so a write buffer has nothing to wait for (Linux, dgh()). A hint promises nothing,
  * and a CPU without FEAT_DGH does nothing. On x86 the fence behind the word does it.

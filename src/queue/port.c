@@ -21,12 +21,12 @@ GDRI_SLOTS(, gdri_ports);
 
 /* ---- receive and retire ---------------------------------------------------------------------- */
 
-/* Kernels see what is retired, behind what the threads that retired it had copied before. */
+/* Kernels see what is retired, behind the copies and the loads of the threads that retired it. */
 static void show(struct gdri_port *p)
 {
 	if (p->shown == p->retired)
 		return;
-	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
+	gdri_fence_before_word(GDR_MAPPING_TYPE_CACHING);
 	p->shown = p->retired;
 	gdri_post64(p->ring.plan, p->ring.control + BARCOPY_PORT_RETIRED_AT, p->retired);
 }
@@ -235,7 +235,7 @@ int gdri_port_answer(const struct gdri_port *p, const uint32_t *calls, const uin
 				 "calls[%u] is not an open call of this port, or its answer has "
 				 "more than 56 bits",
 				 i);
-	gdri_fence_after_write(GDR_MAPPING_TYPE_CACHING);
+	gdri_fence_before_word(GDR_MAPPING_TYPE_CACHING);
 	for (i = 0; i < count; i++) {
 		char *to = p->ring.control + BARCOPY_PORT_CONTROL +
 			   (uint64_t)(calls[i] >> 8) * BARCOPY_PORT_SLOT;

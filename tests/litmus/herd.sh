@@ -15,11 +15,14 @@ tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 passed=0 failed=0
 
+# A use, with @ and an architecture if the order needs no fence elsewhere; its orders; where they matter.
 uses='
 before_read	RR WR	a flag, then a copy; a store by another mapping, then a copy
 after_read	RR RW	a copy, then the counter again; a copy, then "the slot is free"
 between_reads	RR	an ORDERED piece
 after_write	WW	a copy, then its flag; the body of a message, then its lap
+before_word	WW	a copy, then "the line is free"
+before_word@AArch64	RW	the line is read, then the same
 push	WW	a post, then a later store
 full	WW RR RW WR	barcopy_fence()
 read_done	RR RW	a flush, then the doorbell
@@ -99,11 +102,15 @@ for arch in "${architectures[@]}"; do
 		check 0 "$arch" "$order" '' 'no fence is needed'
 	done
 	while IFS=$'\t' read -r use orders what; do
-		[ -n "$use" ] || continue
+		case $use in
+		'' | *@*) [ "${use#*@}" = "$arch" ] || continue ;;
+		esac
+		use=${use%@*}
 		for order in $orders; do
 			check 1 "$arch" "$order" "$(instruction "$arch" "$use")" "$use ($what)"
 		done
 	done <<<"$uses"
 done
+[ ${#architectures[@]} = 1 ] || check 0 AArch64 RW "$(instruction AArch64 after_write)" 'before_word needs its own'
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -3,10 +3,13 @@
  * The code of queues and ports, src/queue and barcopy_queue.cuh, over a relaxed memory. Each word
  * has a history, and a load gives any value that is not older than what its agent knows. Agents are
  * coroutines that run in random order: the lanes of a warp, further threads, and two threads of the
- * CPU. An agent knows what it loaded and stored, what a fence of its own and one
- * before the store that it loaded bring together, and after __syncwarp() what the other lanes know
- * (PTX ISA, "Memory Consistency Model"). The CPU's stores to GPU memory wait in a buffer of their
- * thread until a push, or leave it in any order.
+ * CPU. An agent knows what it loaded and stored, what a fence of its own and one before the store that
+ * it loaded bring together, and after __syncwarp() what the other lanes know (PTX ISA, "Memory
+ * Consistency Model").
+ *
+ * The CPU's stores to GPU memory wait in a buffer of their thread until a push, or leave it in any
+ * order. A fence of the CPU orders what its instruction orders, of src/copy/fence.h: on x86, or on
+ * arm64 (m.arm), where a load of bulk data may be performed behind later loads and stores.
  *
  * A test sets WARP, THREADS, QUEUES, LINES (the largest ring) and IN_WORDS before the #include.
  */
@@ -48,8 +51,9 @@ static void host_rest(const struct timespec *t); /* sched_yield() and nanosleep(
 #define gdri_load64(p)		     host_load((uintptr_t)(p))
 #define gdri_store_line(to, w, last) host_store_line((uintptr_t)(to), w)
 #define gdri_fence_push(type)	     host_push()
-#define gdri_fence_after_write(type) host_push()
-#define gdri_fence_after_read(type)  fence(false)
+#define gdri_fence_after_write(type) host_after_write(type)
+#define gdri_fence_before_word(type) host_before_word(type)
+#define gdri_fence_after_read(type)  host_after_read()
 #define gdri_flush_word(plan, p)     ((void)(plan), host_flush())
 #define gdri_post64(plan, p, v)	     host_post(plan, (uintptr_t)(p), v)
 #define gdri_put64(plan, p, v)	     (host_store((uintptr_t)(p), v), host_push())
@@ -116,6 +120,14 @@ struct buffered {
 	uintptr_t addr;
 	uint64_t value;
 	bool posted; /* needs no push */
+	unsigned int epoch; /* stores of an earlier one leave first */
+	struct view *released; /* what comes before it */
+};
+
+/* A load of the CPU's that has not been performed yet. */
+struct later {
+	uintptr_t addr;
+	uint64_t want;
 };
 
 /* How code or memory is made worse, to show that this test sees it. */
@@ -130,6 +142,7 @@ enum fault {
 	TORN_WORDS,
 	EARLY_FREED, /* the CPU sees half a ring more that was freed */
 	NO_STOP_LINE, /* an abort */
+	STORES_ONLY, /* the fence before a word is DMB OSHST, which orders no loads */
 	FAULTS
 };
 
@@ -142,10 +155,14 @@ static struct {
 	uint64_t asked[AGENTS]; /* when an agent asked CUDA last */
 	unsigned int polls; /* in vain, since the test set it to 0 */
 	bool lazy; /* the CPU's stores wait for a push */
+	bool arm; /* else x86, whose loads come in order, and before later stores */
 	/* If it posts, a posted word needs no push, and arrives behind later loads. */
 	struct gdri_copy_plan plan;
 	struct word word[WORDS];
 	struct view now[AGENTS], heard[AGENTS], gates, all_sc; /* heard: from what it loaded */
+	struct view own[AGENTS], loaded[AGENTS]; /* of `now`: by its stores, by its loads */
+	struct later later[AGENTS][64];
+	unsigned int laters[AGENTS], epoch[AGENTS];
 	struct view *released[AGENTS];
 	struct buffered buffer[AGENTS][64];
 	unsigned int buffers[AGENTS];
@@ -221,12 +238,16 @@ static void switch_to_any(ucontext_t *from)
 
 static void drain(int agent, bool all);
 
+static void perform(int agent, bool all);
+
 static void yield(void)
 {
 	if (++m.steps > STEPS && !m.wrong)
 		m.wrong = "no end";
 	if (!below(8))
 		drain(SENDER + (int)below(2), false);
+	if (!below(64))
+		perform(SENDER + (int)below(2), false);
 	switch_to_any(&m.context[m.me]);
 }
 
@@ -284,7 +305,7 @@ static void append(uintptr_t addr, uint64_t value, struct view *released)
 	w->released[at] = released;
 	if (released)
 		released->uses++;
-	m.now[m.me].at[index_of(addr)] = w->count++;
+	m.own[m.me].at[index_of(addr)] = m.now[m.me].at[index_of(addr)] = w->count++;
 }
 
 static uint64_t newest(uintptr_t addr)
@@ -315,7 +336,7 @@ static uint64_t load(uintptr_t addr, bool acquire)
 
 	if (below(100) < m.stale)
 		at = first + below(w->count - first);
-	m.now[m.me].at[index_of(addr)] = at;
+	m.now[m.me].at[index_of(addr)] = m.loaded[m.me].at[index_of(addr)] = at;
 	if (w->released[at % HISTORY]) {
 		join_views(&m.heard[m.me], w->released[at % HISTORY]);
 		if (acquire)
@@ -355,13 +376,15 @@ static void drain(int agent, bool all)
 		struct buffered *b = m.buffer[agent], take;
 		unsigned int k = below(m.buffers[agent]), i = 0;
 
-		if (m.lazy && !all && !b[k].posted)
-			break;
 		while (b[i].addr != b[k].addr)
 			i++;
+		i = b[i].epoch == b[0].epoch ? i : 0;
+		if (m.lazy && !all && !b[i].posted)
+			break;
 		take = b[i];
 		memmove(b + i, b + i + 1, (--m.buffers[agent] - i) * sizeof(*b));
-		append(take.addr, take.value, m.released[agent]);
+		append(take.addr, take.value, take.released);
+		drop(take.released);
 		if (!all)
 			break;
 	}
@@ -374,7 +397,10 @@ static void host_buffer(uintptr_t addr, uint64_t value, bool posted)
 		wrong("a count is stored again, or goes back");
 	if (word_of(addr) == AT_CREDIT)
 		m.told[queue_of(addr)] = value;
-	m.buffer[m.me][m.buffers[m.me]++] = (struct buffered){ addr, value, posted };
+	m.buffer[m.me][m.buffers[m.me]++] =
+		(struct buffered){ addr, value, posted, m.epoch[m.me], m.released[m.me] };
+	if (m.released[m.me])
+		m.released[m.me]->uses++;
 	if (m.buffers[m.me] == 64)
 		drain(m.me, true);
 	maybe();
@@ -409,12 +435,92 @@ static void note_question(void)
 	m.asked[m.me] = now;
 }
 
+/* Performs the agent's late loads: one, or all. */
+static void perform(int agent, bool all)
+{
+	int me = m.me;
+
+	m.me = agent;
+	while (m.laters[agent]) {
+		struct later *l = m.later[agent], *take = l + below(m.laters[agent]);
+
+		if (load(take->addr, false) != take->want && !m.wrong)
+			m.wrong = "bulk data are overwritten before the CPU has read them";
+		*take = l[--m.laters[agent]];
+		if (!all)
+			break;
+	}
+	m.me = me;
+}
+
+static __attribute__((unused)) void host_load_bulk(uintptr_t addr, uint64_t want)
+{
+	m.later[m.me][m.laters[m.me]++] = (struct later){ addr, want };
+	if (!m.arm || m.laters[m.me] == COUNT(m.later[0]))
+		perform(m.me, true);
+	maybe();
+}
+
+/* What a view has comes before the agent's later stores. */
+static void release(const struct view *what)
+{
+	struct view *v = calloc(1, sizeof(*v));
+
+	ck_assert_ptr_nonnull(v);
+	if (m.released[m.me])
+		join_views(v, m.released[m.me]);
+	join_views(v, what);
+	v->uses = 1;
+	drop(m.released[m.me]);
+	m.released[m.me] = v;
+}
+
+/* DMB OSHLD. x86 needs no instruction. */
+static void host_after_read(void)
+{
+	perform(m.me, true);
+	join_views(&m.now[m.me], &m.heard[m.me]);
+	join_views(&m.loaded[m.me], &m.heard[m.me]);
+	release(&m.loaded[m.me]);
+	maybe();
+}
+
+/* SFENCE; DSB OSHST, which orders no loads. */
 static void host_push(void)
 {
 	if (m.fault != NO_PUSH)
 		drain(m.me, true);
-	fence(false);
+	if (m.arm)
+		release(&m.own[m.me]);
+	else
+		fence(false);
 	maybe();
+}
+
+/* SFENCE, or for CACHING nothing; DMB OSHST. */
+static __attribute__((unused)) void host_after_write(gdr_mapping_type_t type)
+{
+	if (!m.arm) {
+		if (gdri_fence_weak(type))
+			host_push();
+		else
+			host_after_read();
+		return;
+	}
+	m.epoch[m.me]++;
+	release(&m.own[m.me]);
+	maybe();
+}
+
+/* The same, and the loads as well: DMB OSH. */
+static void host_before_word(gdr_mapping_type_t type)
+{
+	if (m.fault == STORES_ONLY) {
+		host_after_write(type);
+		return;
+	}
+	host_after_write(type);
+	host_after_read();
 }
 
 static void host_post(const struct gdri_copy_plan *plan, uintptr_t addr, uint64_t value)
@@ -427,6 +533,7 @@ static void host_post(const struct gdri_copy_plan *plan, uintptr_t addr, uint64_
 static void host_flush(void)
 {
 	drain(m.me, true);
+	perform(m.me, true);
 	fence(true);
 	maybe();
 }
@@ -435,8 +542,11 @@ static void host_flush(void)
 static void know_gates(bool publish)
 {
 	join_views(&m.now[m.me], &m.gates);
-	if (publish)
-		m.gates = m.now[m.me];
+	join_views(&m.loaded[m.me], &m.gates);
+	if (!publish)
+		return;
+	perform(m.me, true);
+	m.gates = m.now[m.me];
 }
 
 static struct gdri_port *port_of(pthread_mutex_t *gate)
@@ -675,8 +785,11 @@ static void start_over(uint64_t seed, enum fault fault, unsigned int fence, uint
 	for (int i = 0; i < WORDS; i++)
 		for (int k = 0; k < HISTORY; k++)
 			drop(m.word[i].released[k]);
-	for (int i = 0; i < AGENTS; i++)
+	for (int i = 0; i < AGENTS; i++) {
 		drop(m.released[i]);
+		while (m.buffers[i])
+			drop(m.buffer[i][--m.buffers[i]].released);
+	}
 	memset(&m, 0, sizeof(m));
 	m.stacks = stacks ? stacks : malloc((size_t)AGENTS * STACK);
 	ck_assert_ptr_nonnull(m.stacks);

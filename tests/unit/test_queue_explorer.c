@@ -3,9 +3,13 @@
  * Messages and replies over a relaxed memory, of one warp's 32 lanes, a sender and a receiver, and of
  * kernels that follow each other. tests/mutants/mutants.txt has faults of the text that this must see.
  */
-enum { WARP = 32, THREADS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 };
+enum { WARP = 32, THREADS = 0, QUEUES = 1, LINES = 16, IN_WORDS = 8 + 64 };
 
 #include "queue_memory.h"
+
+/* The CPU stores a word of eight before each message. Before each of the first it loads a word that the
+ * kernel stores once it has taken the message. */
+enum { SENT = IN, READ = IN + 8, READS = 64 };
 
 /* ---- the programs -------------------------------------------------------- */
 
@@ -65,7 +69,9 @@ static bool serve(barcopy_warp_t *q, unsigned int flags)
 	last = gather(number, false)[(n - 1) * 4];
 	if (q->lane % 4 == 0 && q->line < n && size != size_of(number))
 		wrong("a size");
-	check_bulk(IN + last % IN_WORDS, last, flags);
+	check_bulk(SENT + last % 8, last, flags);
+	if (run.ordered && flags && q->lane % 4 == 0 && q->line < n && number <= READS)
+		append(addr_of(0, READ + (unsigned int)number - 1), number, m.released[m.me]);
 	append(addr_of(0, OUT + q->lane), last, m.released[m.me]);
 	for (int i = 0; i < 3; i++)
 		if (q->lane % 4 || i == 2)
@@ -113,7 +119,9 @@ static void sender(void)
 
 	for (uint64_t n = 1; n <= run.messages; n++) {
 		fill(message, n, 0);
-		append(addr_of(0, IN + n % IN_WORDS), n, m.released[m.me]);
+		append(addr_of(0, SENT + n % 8), n, m.released[m.me]);
+		if (run.ordered && n <= READS)
+			host_load_bulk(addr_of(0, READ + (unsigned int)n - 1), 0);
 		while ((rc = gdri_queue_send(m.q, message, size_of(n),
 					     run.ordered ? BARCOPY_QUEUE_ORDERED : 0, 0)))
 			yield();
@@ -237,6 +245,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.messages = unit_quick() ? 150 : 600;
 	run.relaunch = seed & 1;
 	run.ordered = seed & 2;
+	m.arm = seed & 4;
 	return run_agents();
 }
 
@@ -249,8 +258,8 @@ static void no_faults(void)
 
 static void faults(void)
 {
-	static const enum fault model[] = { MORE_ROOM,	NO_PUSH,     NO_ACQUIRE,  NO_SYNC,
-					    TORN_WORDS, EARLY_FREED, NO_STOP_LINE };
+	static const enum fault model[] = { MORE_ROOM,	 NO_PUSH,     NO_ACQUIRE,   NO_SYNC,
+					    TORN_WORDS,	 EARLY_FREED, NO_STOP_LINE, STORES_ONLY };
 
 	expect_right(6);
 	for (unsigned int i = 0; i < fences; i++)

@@ -11,10 +11,12 @@ enum {
 	PRODUCERS = WARP + THREADS,
 	QUEUES = 1,
 	LINES = 8, /* or 2, 4 */
-	IN_WORDS = PRODUCERS
+	IN_WORDS = 2 * PRODUCERS /* of the CPU; then bulk data of each producer, which the CPU reads */
 };
 
 #include "queue_memory.h"
+
+enum { BULK = IN + PRODUCERS };
 
 enum { HELPER = SENDER, AT_STATE = CONTROL + BARCOPY_PORT_STATE_AT / 8, OTHER = 4 };
 
@@ -39,10 +41,12 @@ static struct {
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
 	uint64_t open_call[PRODUCERS];
+	/* The message whose bulk data are stored; 0: the word is free. Its post; 0: it is a call. */
+	uint64_t bulk[PRODUCERS], bulk_post[PRODUCERS];
 	bool refused[PRODUCERS];
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
-	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked;
+	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked, reused;
 	uint64_t asking, opened, answered; /* threads that look for a slot; calls */
 	uint64_t received_at; /* the time when posts were received last */
 	uint64_t most, began, now; /* this call of receive: its limit, when it began, the time */
@@ -63,7 +67,36 @@ static uint64_t answer_to(uint64_t n, int who)
 	return (n % 8 ? mix(n, (uint64_t)who + 77, 5) : UINT64_MAX) >> 8;
 }
 
-enum { ORDERED = 1, A_CALL = 2 };
+enum { ORDERED = 1, A_CALL = 2, HAS_BULK = 4 };
+
+/*
+ * An ordered wait has ended: for post `post`, or for the answer to call n. The CPU has read the bulk
+ * data that came with it, so the producer stores others.
+ */
+static void reuse_bulk(int who, uint64_t post, uint64_t n)
+{
+	uint64_t is = run.bulk[who];
+
+	if (!is || (run.bulk_post[who] ? run.bulk_post[who] > post : is != n))
+		return;
+	append(addr_of(0, BULK + (unsigned int)who), 2 * is + 1, m.released[m.me]);
+	run.bulk[who] = 0;
+	run.reused++;
+	maybe();
+}
+
+static bool has_bulk(const struct item *it)
+{
+	return (unsigned int)it->msg.data[1] >> 16 & HAS_BULK;
+}
+
+/* The CPU's loads may be performed later, where its processor does that. */
+static void read_bulk(const struct item *it)
+{
+	know_gates(false); /* the item is from the receiver */
+	if (has_bulk(it))
+		host_load_bulk(addr_of(0, BULK + (unsigned int)it->who), 2 * it->n);
+}
 
 /* Message n of a producer. The first word of a call is its name. */
 static void fill(unsigned int *data, uint64_t n, int who, unsigned int flags)
@@ -97,6 +130,8 @@ static void check_taken(uint64_t post, int who, uint64_t n, unsigned int flags)
 		wrong("taken before the CPU has retired it");
 	if (flags && oldest(0, IN + (unsigned int)who) < n)
 		wrong("what the CPU copied before is not seen");
+	if (flags)
+		reuse_bulk(who, post, 0);
 	run.waits++;
 }
 
@@ -122,6 +157,8 @@ static void check_reply(uint64_t reply, int who, uint64_t n, unsigned int flags)
 		wrong("an answer");
 	if (flags && oldest(0, IN + (unsigned int)who) < n)
 		wrong("what was copied before an answer is not seen");
+	if (flags)
+		reuse_bulk(who, 0, n);
 }
 
 /* Waits for the open call, gives it up or leaves it open. */
@@ -146,7 +183,7 @@ static void finish_call(barcopy_poster_t *p, int who, bool must)
 static void one_post(barcopy_poster_t *p, int who)
 {
 	unsigned int flags = below(2), data[12], how = below(5), first;
-	bool call = how < 2, late;
+	bool call = how < 2, late, bulk;
 	unsigned long long most, reply;
 	uint64_t n, post, start;
 
@@ -162,13 +199,23 @@ static void one_post(barcopy_poster_t *p, int who)
 		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
 		maybe();
 	}
+	bulk = flags && !run.bulk[who] && !below(call ? 4 : 2);
+	if (bulk) {
+		append(addr_of(0, BULK + (unsigned int)who), 2 * n, m.released[m.me]);
+		data[2] |= HAS_BULK << 16;
+		maybe();
+	}
 	if (call && !run.patient && !below(4)) { /* as a whole */
 		first = data[0];
+		run.bulk[who] = bulk ? n : run.bulk[who];
+		run.bulk_post[who] = bulk ? 0 : run.bulk_post[who];
 		if (barcopy_port_call(p, data, 48, &reply, limit(), flags)) {
 			check_reply(reply, who, n, flags);
 			run.calls++;
 		}
 		note_post(who, data[0] != first, late);
+		if (bulk && data[0] == first)
+			run.bulk[who] = 0;
 		if (p->call)
 			wrong("a call stays open");
 		return;
@@ -178,6 +225,10 @@ static void one_post(barcopy_poster_t *p, int who)
 	run.asking -= call;
 	run.opened += call && post;
 	note_post(who, post, late);
+	if (bulk && post) {
+		run.bulk[who] = n;
+		run.bulk_post[who] = call ? 0 : post;
+	}
 	if (call && !post && p->call)
 		wrong("a call that was not posted is open");
 	if (!post)
@@ -318,10 +369,10 @@ static void note_handled(uint64_t i)
 		run.handled++;
 }
 
-/* As a copy into a mapping, which ends with a fence; or as stores to host memory, without one. */
+/* As a copy into a mapping, which ends with a fence; or as stores, which arm64's fence orders too. */
 static void copy_in(struct item *it)
 {
-	bool fenced = below(2);
+	bool fenced = !m.arm || below(2);
 
 	if (run.in[it->who] < it->n)
 		run.in[it->who] = it->n;
@@ -329,7 +380,7 @@ static void copy_in(struct item *it)
 		drain(m.me, true);
 	append(addr_of(0, IN + (unsigned int)it->who), run.in[it->who], m.released[m.me]);
 	if (fenced)
-		fence(false);
+		host_after_write(GDR_MAPPING_TYPE_WC);
 	maybe();
 }
 
@@ -350,6 +401,7 @@ static void answer(uint64_t i)
 		it->answered = true;
 		run.answered++;
 		copy_in(it);
+		read_bulk(it);
 		calls[n] = it->msg.call;
 		answers[n++] = answer_to(it->n, it->who);
 	}
@@ -391,6 +443,8 @@ static void check_message(const barcopy_port_message_t *got)
 	ck_assert_uint_lt(run.count, COUNT(run.items));
 	run.items[run.count] = (struct item){ .msg = *got, .who = who, .n = n };
 	know_gates(true);
+	if (!port.manual && !got->call)
+		read_bulk(&run.items[run.count]);
 	run.count++;
 }
 
@@ -401,7 +455,8 @@ static void retire_some(uint64_t i)
 
 	if (run.items[i].retired)
 		return;
-	if (run.items[i].alone || !below(4)) { /* the other thread may do so at the same time */
+	/* The other thread may do so at the same time. */
+	if (run.items[i].alone || (!has_bulk(&run.items[i]) && !below(4))) {
 		run.items[i].alone = true;
 		copy_in(&run.items[i]);
 		note_handled(i);
@@ -417,8 +472,11 @@ static void retire_some(uint64_t i)
 		copy_in(&run.items[k++]);
 	} while (k < run.count && k < i + 3 && !run.items[k].retired && !run.items[k].alone &&
 		 run.items[k].msg.post == first + (k - i));
-	for (uint64_t x = i; x < k; x++)
+	for (uint64_t x = i; x < k; x++) {
 		note_handled(x);
+		if (!run.items[x].msg.call)
+			read_bulk(&run.items[x]);
+	}
 	if (gdri_port_retire(&port, first, (uint32_t)(k - i)))
 		wrong("a retirement is refused");
 	if (!below(8) && !gdri_port_retire(&port, first, 1))
@@ -582,6 +640,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	start_over(seed, fault, fence, (uint32_t[]){ 2, 4, LINES }[seed % 3]);
 	open[m.lines] = m.lines << 8 | 1; /* behind the last slot */
 	m.plan.posts = seed % 2;
+	m.arm = !m.plan.posts && below(4);
 	lap_mask = seed / 3 % 2 ? 0x3 : 0xff;
 	m.stale = (unsigned int[]){ 0, 30, 70 }[seed / 6 % 3];
 	if (lap_mask == 3 && seed / 18 % 2)
@@ -622,7 +681,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 /* What a run is to show happens: calls that were dropped, and numbers that are no posts. */
 static void no_faults(void)
 {
-	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0, late = 0, calls = 0;
+	uint64_t dropped = 0, skipped = 0, answers = 0, waits = 0, late = 0, calls = 0, reused = 0;
 
 	for (uint64_t seed = 1; seed <= (unit_quick() ? 150 : 300); seed++) {
 		const char *what = explore(seed, NONE, 0);
@@ -635,6 +694,7 @@ static void no_faults(void)
 		waits += run.waits;
 		late += run.late_waits;
 		calls += run.calls;
+		reused += run.reused;
 	}
 	ck_assert_uint_gt(dropped, 50);
 	ck_assert_uint_gt(skipped, 50);
@@ -642,13 +702,15 @@ static void no_faults(void)
 	ck_assert_uint_gt(waits, 50);
 	ck_assert_uint_gt(late, 50);
 	ck_assert_uint_gt(calls, 50);
+	ck_assert_uint_gt(reused, 50);
 	/* A wait reads the clock, and the port's own words, at one of 16 polls. */
 	ck_assert_uint_lt(clock_reads, line_loads / 400);
 }
 
 static void faults(void)
 {
-	static const enum fault model[] = { MORE_ROOM, NO_GATE, NO_PUSH, NO_ACQUIRE, TORN_WORDS };
+	static const enum fault model[] = { MORE_ROOM,  NO_GATE,	  NO_PUSH,
+					    NO_ACQUIRE, TORN_WORDS, STORES_ONLY };
 	uint64_t seeds = unit_quick() ? 40 : 2000;
 
 	may_be_unseen = unit_quick() ? 4 : 0;
