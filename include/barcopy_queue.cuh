@@ -326,15 +326,25 @@ BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 	p->state = v[1];
 }
 
-/** The first call of a thread, as early as it can be. No call ends the use. */
-BARCOPY_WARP_FN void barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
+/** The first call of a thread, as early as it can be. No call ends the use. Returns 1, or 0 if the
+ *  library has another layout: then each post and call returns 0. */
+BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
 {
+	int known = view.generation >> 56 == BARCOPY_QUEUE_VERSION;
+
 	p->view = view;
-	if (view.generation >> 56 != BARCOPY_QUEUE_VERSION)
+	if (!known)
 		p->view.generation = ~0ull; /* no state */
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
 	barcopy_port_look(p, 0);
+	return known;
+}
+
+/** Returns 1 if this thread has seen that the port was stopped or has ended: why a post returned 0. */
+BARCOPY_WARP_FN int barcopy_port_stopped(const barcopy_poster_t *p)
+{
+	return p->state != p->view.generation;
 }
 
 /* Returns 1 after an abort, and after an end or a destroy: they leave another generation. */
@@ -350,16 +360,18 @@ BARCOPY_WARP_FN int barcopy_port_fits(const barcopy_poster_t *p, unsigned long l
 	return (long long)(i - retired - p->view.lines) < 0;
 }
 
+/* Stores a message of `words` words; zeroes fill the line. */
 BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long long i,
-				       const unsigned *data, unsigned head)
+				       const unsigned *data, unsigned words, unsigned head)
 {
-	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines), k;
+	unsigned shift = 16 - barcopy_warp_zeroes(p->view.lines), k, d[12];
 	unsigned place = ((unsigned)i << shift) + (1 << 16); /* as barcopy_warp_place() */
 
+	for (k = 0; k < 12; k++)
+		d[k] = k < words ? data[k] : 0;
 	for (k = 0; k < 4; k++)
 		barcopy_warp_words(1, p->view.ring + ((place & 0xffff) >> shift) * 64 + k * 16,
-				   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16),
-				   data + 3 * k);
+				   head << 24 | (place & BARCOPY_QUEUE_LAP_MASK << 16), d + 3 * k);
 }
 
 /*
@@ -369,18 +381,19 @@ BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long 
  * aborted.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigned long long i,
-						    const unsigned *data, unsigned head)
+						    const unsigned *data, unsigned words,
+						    unsigned head)
 {
 	unsigned long long retired = p->retired;
 
 	barcopy_port_look(p, 0);
 	if (barcopy_port_fits(p, i, retired)) {
-		barcopy_port_line(p, i, data, head);
+		barcopy_port_line(p, i, data, words, head);
 		return i + 1;
 	}
 	for (;;) {
 		if (barcopy_port_fits(p, i, p->retired)) { /* here: no lane waits for others */
-			barcopy_port_line(p, i, data, head);
+			barcopy_port_line(p, i, data, words, head);
 			return i + 1;
 		}
 		if (barcopy_port_aborted(p))
@@ -395,20 +408,30 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_poster_t *p
 	return barcopy_warp_add(p->view.control + BARCOPY_PORT_TICKET_AT, 1);
 }
 
+/** Returns the number of the last post that any thread has begun. A wait for it is one for all of them;
+ *  less those that are retired, it is how many are outstanding. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_begun(const barcopy_poster_t *p)
+{
+	unsigned long long v[2];
+
+	barcopy_warp_load(p->view.control + BARCOPY_PORT_TICKET_AT, 0, v);
+	return v[0];
+}
+
 /**
- * Posts a message of 1 to 48 bytes; waits while the ring is full. `data`: twelve words, whatever
- * the size. Returns the post's number, or 0 if the size is another, if this thread has seen that the
+ * Posts a message of 1 to 48 bytes, from the words of `data` that it fills; waits while the ring is
+ * full. Returns the post's number, or 0 if the size is another, if this thread has seen that the
  * port was stopped or has ended, or after an abort. BARCOPY_WARP_ORDERED: the CPU sees after its
  * receive what this thread stored before, and what others stored before a barrier.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned flags)
 {
-	if (p->state != p->view.generation || size - 1 >= BARCOPY_QUEUE_LINE)
+	if (barcopy_port_stopped(p) || size - 1 >= BARCOPY_QUEUE_LINE)
 		return 0;
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence(); /* before the ticket: who holds one delays all behind it */
-	return barcopy_port_put(p, barcopy_port_ticket(p), data, size);
+	return barcopy_port_put(p, barcopy_port_ticket(p), data, (size + 3) / 4, size);
 }
 
 /* Between two polls. Returns 0 after an abort, or when `limit` ns have passed since *start. */
@@ -490,7 +513,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 	unsigned long long claim, start = 0, i;
 	unsigned polls = 0;
 
-	if (p->call || p->state != p->view.generation || size - 4 > BARCOPY_QUEUE_LINE - 4)
+	if (p->call || barcopy_port_stopped(p) || size - 4 > BARCOPY_QUEUE_LINE - 4)
 		return 0;
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
@@ -502,7 +525,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigne
 		p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
 		p->call = claim ? p->call : 0;
 		data[0] = p->call;
-		i = barcopy_port_put(p, i, data, BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
+		i = barcopy_port_put(p, i, data, (size + 3) / 4,
+				     BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
 		if (claim || !i)
 			break;
 		do {

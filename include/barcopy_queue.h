@@ -46,7 +46,7 @@ typedef struct barcopy_queue_view {
 } barcopy_queue_view_t;
 
 /* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
-#define BARCOPY_QUEUE_VERSION   2u
+#define BARCOPY_QUEUE_VERSION   3u
 #define BARCOPY_QUEUE_CREDIT_AT 0     /* control: reply lines that the CPU has read */
 #define BARCOPY_QUEUE_ABORT_AT  8     /* control: 1: the kernel shall not wait for space */
 #define BARCOPY_QUEUE_SAVED_AT  64    /* control: two positions of one kernel for the next */

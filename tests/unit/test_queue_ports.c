@@ -107,12 +107,16 @@ static void fill(unsigned int *data, uint64_t n, int who, unsigned int flags)
 	data[3] = (unsigned int)n;
 }
 
-static void note_post(int who, uint64_t post, bool late)
+static void note_post(const barcopy_poster_t *p, int who, uint64_t post, bool late)
 {
 	if (post && run.refused[who])
 		wrong("accepted after a refusal");
-	if (!post && !run.stopping)
+	if (!post && !barcopy_port_stopped(p))
 		wrong("refused without a stop");
+	if (barcopy_port_stopped(p) && !run.stopping)
+		wrong("a stop that never was");
+	if (post && barcopy_port_begun(p) < post)
+		wrong("a post that nobody has begun");
 	if (post && late && !m.stale && ++run.late[who] > 1)
 		wrong("a second post behind the stop");
 	if (post) {
@@ -213,7 +217,7 @@ static void one_post(barcopy_poster_t *p, int who)
 			check_reply(reply, who, n, flags);
 			run.calls++;
 		}
-		note_post(who, data[0] != first, late);
+		note_post(p, who, data[0] != first, late);
 		if (bulk && data[0] == first)
 			run.bulk[who] = 0;
 		if (p->call)
@@ -224,7 +228,7 @@ static void one_post(barcopy_poster_t *p, int who)
 	post = call ? barcopy_port_ask(p, data, 48, flags) : barcopy_port_post(p, data, 48, flags);
 	run.asking -= call;
 	run.opened += call && post;
-	note_post(who, post, late);
+	note_post(p, who, post, late);
 	if (bulk && post) {
 		run.bulk[who] = n;
 		run.bulk_post[who] = call ? 0 : post;
@@ -283,8 +287,8 @@ static void kernels(void)
 		view.generation -= UINT64_C(1) << 56;
 		view.control += OTHER * 8;
 	}
-	barcopy_port_open(&p, view);
-	if (barcopy_port_post(&p, none, 48, 0) ||
+	if (barcopy_port_open(&p, view) != (view.generation >> 56 == BARCOPY_QUEUE_VERSION) ||
+	    !barcopy_port_stopped(&p) || barcopy_port_post(&p, none, 48, 0) ||
 	    barcopy_port_call(&p, none, 48, &reply, BARCOPY_PORT_NO_LIMIT, 0) ||
 	    barcopy_port_wait(&p, m.base + (UINT64_C(1) << 40), BARCOPY_PORT_NO_LIMIT, 0))
 		wrong("a kernel of another port is let in");
@@ -293,7 +297,8 @@ static void kernels(void)
 		run.refused[who] = false;
 		run.late[who] = 0;
 		memset(&p, 0xff, sizeof(p)); /* registers, which begin as anything */
-		barcopy_port_open(&p, port.view);
+		if (!barcopy_port_open(&p, port.view))
+			wrong("a kernel was refused");
 		if (barcopy_port_post(&p, none, 0, 0) || barcopy_port_post(&p, none, 49, 0) ||
 		    barcopy_port_ask(&p, none, 3, 0) || barcopy_port_ask(&p, none, 49, 0))
 			wrong("a message of a wrong size is posted");
