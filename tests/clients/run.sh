@@ -5,7 +5,7 @@
 # PREFIX: of `make install prefix=PREFIX`. UCX, libfabric and fabtests are used where they are installed in PREFIX
 # too, or in UCX_PREFIX=, LIBFABRIC_PREFIX=, FABTESTS_PREFIX=; Open MPI in MPI_PREFIX= (/usr); GDRCopy's own tools
 # in GDRCOPY_TOOLS=, for PREFIX/bin has this library's; PROGRAMS= are those of programs.sh, NAME=PROGRAM.
-# PyTorch, NCCL and NVSHMEM are python3's. A client that is not installed is a skip. Ends with
+# PyTorch, CuPy, Numba, JAX, cuda.core, NCCL and NVSHMEM are python3's. A client that is not installed is a skip. Ends with
 # `N passed, N failed, N skipped`; exit 1 where one failed, 77 where none ran.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -46,6 +46,7 @@ client libfabric "$fabric/bin/fi_info $fabtests/bin/fi_rdm_tagged_pingpong" $her
 for name in nccl nvshmem torch_workers; do
 	client $name '' python3 $here/$name.py
 done
+client python '' env LIBRARY="$lib" $here/python/run.sh
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] || exit 1
 [ "$passed" != 0 ] || exit 77
