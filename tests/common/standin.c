@@ -150,6 +150,12 @@ CUdeviceptr standin_alloc(size_t size)
 	return p;
 }
 
+void standin_to_gpu(CUdeviceptr to, const void *from, size_t size)
+{
+	MUST(cuda.cuMemcpyHtoD_v2(to, from, size));
+	MUST(cuda.cuCtxSynchronize());
+}
+
 void *standin_host_alloc(size_t size, unsigned int flags)
 {
 	void *p;

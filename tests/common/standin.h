@@ -110,6 +110,11 @@ CUdeviceptr standin_chunks(CUdeviceptr hint, int device, unsigned int count, siz
 bool standin_device_bar1(void);
 
 CUdeviceptr standin_alloc(size_t size);
+/*
+ * Bytes that are in the GPU's memory when it returns: CUDA's copy of up to 64 KiB of pageable memory may return before
+ * (CUDA driver API, "API synchronization behavior").
+ */
+void standin_to_gpu(CUdeviceptr to, const void *from, size_t size);
 /* The attribute of the allocation at p. */
 int standin_sync_memops(CUdeviceptr p);
 void *standin_host_alloc(size_t size, unsigned int flags);

@@ -13,7 +13,7 @@
 	X(cuInit)                                                                           \
 	X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent_v2) X(cuMemAlloc_v2) X(cuMemFree_v2) \
 		X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemCreate) X(cuMemRelease)        \
-			X(cuMemAddressReserve) X(cuMemMap) X(cuMemSetAccess)
+			X(cuMemAddressReserve) X(cuMemMap) X(cuMemSetAccess) X(cuCtxSynchronize)
 
 static struct {
 #define X(name) __typeof__(&(name)) name;
@@ -93,6 +93,7 @@ void contract_free(uint64_t address)
 void contract_to_gpu(uint64_t to, const void *from, size_t size)
 {
 	CUDA(cu.cuMemcpyHtoD_v2(to, from, size));
+	CUDA(cu.cuCtxSynchronize()); /* a small copy of pageable memory may return before */
 }
 
 void contract_from_gpu(void *to, uint64_t from, size_t size)

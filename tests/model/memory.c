@@ -38,12 +38,10 @@ static void gpu_copy(const struct mem *m, bool to_gpu, uint8_t *host, size_t off
 		return;
 	}
 	CU(cuda.cuCtxSetCurrent(w.primary[m->device]));
-	CU(to_gpu ? cuda.cuMemcpyHtoD_v2(m->at + off, host, n)
-		  : cuda.cuMemcpyDtoH_v2(host, m->at + off, n));
-	/* A copy from pageable memory may return before it has reached the GPU's (CUDA Driver API,
-	 * "API synchronization behavior"). */
 	if (to_gpu)
-		CU(cuda.cuCtxSynchronize());
+		standin_to_gpu(m->at + off, host, n);
+	else
+		CU(cuda.cuMemcpyDtoH_v2(host, m->at + off, n));
 	CU(cuda.cuCtxSetCurrent(w.current));
 }
 

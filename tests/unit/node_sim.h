@@ -126,7 +126,7 @@ FIXTURE void node_use_range(void)
 
 	for (size_t i = 0; i < size; i++)
 		in[i] = (char)(i * 7 + 3);
-	CU(cuda.cuMemcpyHtoD_v2(addr, in, size));
+	standin_to_gpu(addr, in, size);
 	OK(gdr_pin_buffer(g, addr, size, 0, 0, &h));
 	node_check_info(h, addr, size, false);
 	HANDLE_HAS(g, h, BACKEND, BARCOPY_BACKEND_GDRDRV);

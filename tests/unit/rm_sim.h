@@ -128,8 +128,7 @@ static inline void rm_look_at(const char *what, struct rm_use *u, size_t at, uns
 	CU(cuda.cuMemcpyDtoH_v2(b, u->addr + at, n));
 	ck_assert_msg(!memcmp(a, b, n), "%s: the GPU sees other bytes at 0x%zx", what, at);
 	rm_pattern(a, n, u->addr + seed + 1000);
-	CU(cuda.cuMemcpyHtoD_v2(u->addr + at, a, n));
-	CU(cuda.cuCtxSynchronize());
+	standin_to_gpu(u->addr + at, a, n);
 	OK(gdr_copy_from_mapping(u->h, b, u->p + at, n));
 	ck_assert_msg(!memcmp(a, b, n), "%s: the CPU sees other bytes at 0x%zx", what, at);
 }

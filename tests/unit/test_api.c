@@ -327,7 +327,8 @@ static const struct unit_test tests[] = {
 	{ "a forked child's queue", forked_child, ON_DMABUF },
 	{ "statistics", statistics, ON_DMABUF },
 	{ "summary", summary, "GDRCOPY_STATS=1", .bare = true },
-	{ "no summary unasked", summary_unasked, ON_DMABUF },
+	/* Without the stand-in's thread, which LeakSanitizer misses in a forked child, and says so. */
+	{ "no summary unasked", summary_unasked, ON_DMABUF " GDRSIM_ASYNC_DELAY_US=0" },
 	{ "room for the summary", summary_room, .bare = true },
 };
 

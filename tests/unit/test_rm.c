@@ -237,7 +237,7 @@ static void read_only(void)
 	void *map, *page;
 
 	rm_pattern(a, RM_LOOK, 5);
-	CU(cuda.cuMemcpyHtoD_v2(p + 70000, a, RM_LOOK));
+	standin_to_gpu(p + 70000, a, RM_LOOK);
 	OK(barcopy_map_range(rm_g, p + 70000, RM_LOOK, BARCOPY_MAP_RANGE_READ_ONLY, &map, &h));
 	OK(gdr_copy_from_mapping(h, b, map, RM_LOOK));
 	ck_assert_int_eq(memcmp(a, b, RM_LOOK), 0);

@@ -316,8 +316,7 @@ static void imported(void)
 	CU(cuda.cuMemAddressReserve(&p, 4 * MIB, 0, 0, 0));
 	handle = standin_map_chunk(p, 4 * MIB, 0, STANDIN_EXPORTABLE);
 	rm_pattern(in, RM_LOOK, 1);
-	CU(cuda.cuMemcpyHtoD_v2(p + 3 * MIB, in, RM_LOOK));
-	CU(cuda.cuCtxSynchronize());
+	standin_to_gpu(p + 3 * MIB, in, RM_LOOK);
 	CU(cuda.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 					     0));
 	OK(barcopy_mem_import(rm_g, 0, fd, 4 * MIB, 0, &mem));

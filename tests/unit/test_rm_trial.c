@@ -692,8 +692,7 @@ static void spoiled(void)
 	/* The trial's memory will be next to this. */
 	p = standin_alloc(sizeof(a));
 	rm_pattern(a, sizeof(a), 4711);
-	CU(cuda.cuMemcpyHtoD_v2(p, a, sizeof(a)));
-	CU(cuda.cuCtxSynchronize());
+	standin_to_gpu(p, a, sizeof(a));
 	rm_open_context();
 	unit_arg = spoiled->text;
 	rm_exportable_alone();
