@@ -15,6 +15,13 @@
 #pragma GCC visibility push(default)
 #include "abi/cuda.h"
 #include "gdrsim.h"
+/* Those that the library does not call. */
+typedef struct CUevent_st *CUevent;
+enum { CU_EVENT_DISABLE_TIMING = 2 };
+CUresult cuEventCreate(CUevent *event, unsigned int flags);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
+CUresult cuEventDestroy_v2(CUevent event);
 #pragma GCC visibility pop
 #include "machine.h"
 
@@ -199,6 +206,8 @@ struct sim_op {
 	CUstream stream;
 	unsigned long ticket;
 	unsigned long behind; /* operations of the legacy stream that come first */
+	CUstream after; /* of an event: a wait alone, for that stream's work before after_ticket */
+	unsigned long after_ticket;
 	uint64_t due_ns;
 	char *dst;
 	const char *src; /* NULL: a memset, or a word to be written */

@@ -8,7 +8,7 @@ SIM_OUT := $(O)/sim
 
 SIM_SRC_common := fault.c machine.c rules.c
 SIM_SRC_cuda := state.c device.c context.c va.c object.c table.c block.c memory.c host.c vmm.c share.c \
-	dmabuf.c mmap_hook.c pointer.c copy.c stream.c capture.c kernel.c kernels.c warp.c queue.c names.c \
+	dmabuf.c mmap_hook.c pointer.c copy.c stream.c event.c capture.c kernel.c kernels.c warp.c queue.c names.c \
 	pins.c rmclient.c escape.c import_slots.c
 
 SIM_SRC_nvml := nvml.c

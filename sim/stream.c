@@ -94,8 +94,15 @@ CUresult sim_stream(CUstream handle, CUstream *stream)
 	return CUDA_ERROR_INVALID_HANDLE;
 }
 
+static bool waits_for_event(const struct sim_op *op)
+{
+	return op->after && op->after->done_ticket < op->after_ticket;
+}
+
 void sim_run_op(const struct sim_op *op)
 {
+	if (op->after)
+		return;
 	if (op->src)
 		memmove(op->dst, op->src, op->size);
 	else if (op->word) /* a CPU polls it */
@@ -114,7 +121,7 @@ static struct sim_op *next_due(uint64_t *look_again_ns)
 		struct sim_op *op = *link;
 
 		if (op->ticket != op->stream->done_ticket ||
-		    op->stream->ctx->streams->done_ticket < op->behind)
+		    op->stream->ctx->streams->done_ticket < op->behind || waits_for_event(op))
 			continue;
 		if (op->due_ns <= now) {
 			*link = op->next;
@@ -181,7 +188,8 @@ CUresult sim_submit(const struct sim_op *op)
 		free(op->staged);
 		return r;
 	}
-	if (!sim_has_delay() && idle(op->stream) && legacy->done_ticket >= behind) {
+	if (!sim_has_delay() && idle(op->stream) && legacy->done_ticket >= behind &&
+	    !waits_for_event(op)) {
 		sim_run_op(op);
 		free(op->staged);
 		return CUDA_SUCCESS;
@@ -196,7 +204,7 @@ CUresult sim_submit(const struct sim_op *op)
 	queued->next = NULL;
 	queued->ticket = op->stream->next_ticket++;
 	queued->behind = behind;
-	queued->due_ns = now_ns() + (sim_has_delay() ? delay_us * 1000 : 0);
+	queued->due_ns = now_ns() + (sim_has_delay() && !op->after ? delay_us * 1000 : 0);
 	while (*link)
 		link = &(*link)->next;
 	*link = queued;
