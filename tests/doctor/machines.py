@@ -33,10 +33,11 @@ line: the list's name, then members and their values, all separated by two blank
 machine that exists, `gdrcopy_doctor --json` names most probes; copy the files that matter by hand, and leave out what
 names the machine or its owner.
 """
-import difflib, json, os, re, struct, subprocess, sys, tempfile
+import difflib, errno, json, os, re, struct, subprocess, sys, tempfile
 
 TABLE = os.path.dirname(os.path.abspath(__file__)) + '/machines.txt'
 WIDTH = 96  # of a report
+ALWAYS = '/dev/nvidiactl /dev/nvidia-uvm /dev/gdrdrv /dev/nvmap'.split()
 KINDS = 'ok note unknown warning fault'.split()
 
 
@@ -52,6 +53,9 @@ class Machine:
                 make(line, *rest)
             else:
                 self.probe(*line.split('  '))
+        for path in ALWAYS:  # as add_node() of tools/doctor/probe.c: an absent one is an entry too
+            if f'path {path}' not in [member for line in lines for member in line.split('  ')]:
+                self.probe('node', f'path {path}', f'error {errno.ENOENT}')
 
     def probe(self, name, *members):
         place = f'gpu/{self.count["gpu"]}/trial' if name == 'trial' else name
