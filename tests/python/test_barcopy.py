@@ -19,8 +19,11 @@ import unittest
 import weakref
 from unittest import mock
 
-import barcopy
-from barcopy import _lib, _memory, _types, mapping
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import barcopy  # noqa: E402
+from balance import Balanced  # noqa: E402
+from barcopy import _lib, _memory, _types, mapping  # noqa: E402
 
 try:
     import numpy
@@ -80,8 +83,9 @@ def page_locked(test, size):
     test.assertEqual(cuda.cuMemFreeHost(host), 0)
 
 
-class Case(unittest.TestCase):
+class Case(Balanced):
     def setUp(self):
+        super().setUp()
         self.gdr = barcopy.open()
         self.mem = self.gdr.alloc(65536, shareable=True)
         self.addCleanup(self.gdr.close)

@@ -13,6 +13,7 @@ from unittest import mock
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import barcopy  # noqa: E402
+from balance import Balanced  # noqa: E402
 from producers import Cuda, Cupy, Jax, Torch, code_of, exported, late  # noqa: E402
 
 
@@ -27,8 +28,9 @@ def each_way(test):
     return run
 
 
-class Case(unittest.TestCase):
+class Case(Balanced):
     def setUp(self):
+        super().setUp()
         self.cuda = Cuda()
         self.gdr = barcopy.open()
         self.addCleanup(self.gdr.close)
