@@ -87,6 +87,8 @@ def _check_tensor(tensor):
 
 
 def _of_tensor(tensor):
+    # A tensor's storage can be replaced (t.data = other, t.set_(), Module.half()); that of a detached one stays.
+    tensor = tensor.detach()
     _check_tensor(tensor)
     return Where(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
                  _dtype_name(tensor.dtype), tuple(tensor.shape), tensor)

@@ -62,6 +62,26 @@ class Tensor:
         return self.data.buffer_info()[0]
 
 
+class GpuTensor(Tensor):
+    """A tensor of a GPU: its storage may be another one later, that of detach() stays."""
+
+    def __init__(self, storage, dtype="uint8", shape=None):
+        super().__init__(storage, dtype, "cuda")
+        self.shape = (storage.size,) if shape is None else shape
+
+    def numel(self):
+        return self.data.size // self.element_size()
+
+    def element_size(self):
+        return _types.itemsize(self.dtype[len("torch."):])
+
+    def data_ptr(self):
+        return self.data.address
+
+    def detach(self):
+        return GpuTensor(self.data, self.dtype[len("torch."):], self.shape)
+
+
 torch = types.SimpleNamespace(strided="strided", Tensor=Tensor)
 
 
@@ -555,6 +575,26 @@ class Views(Case):
         del view, gdr
         gc.collect()
         self.assertEqual(barcopy.stats().unpins - before.unpins, 2)
+
+    def test_keeps_the_storage(self):
+        """Of a tensor whose object gets another storage, as by t.data = other, t.set_() or Module.half()."""
+        class Storage:
+            def __init__(self, address, size=64):
+                self.address, self.size = address, size
+
+            def __len__(self):
+                return self.size
+
+        cache = self.gdr.cache()
+        with mock.patch.dict(sys.modules, torch=torch):
+            for make in self.gdr.map, self.gdr.pin, cache.get:
+                tensor = GpuTensor(Storage(self.mem.address), "float32", (4, 4))
+                storage = weakref.ref(tensor.data)
+                with make(tensor) as made:
+                    tensor.data = Storage(self.mem.address + 4096)
+                    gc.collect()
+                    self.assertEqual((storage() is not None, made.address), (True, self.mem.address))
+                self.assertIsNone(storage())
 
     def test_in_a_cycle(self):
         """The garbage collector ends what was made of an object before the object, whatever refers to what."""
