@@ -16,6 +16,14 @@ set --
 tmp=$(mktemp -d) || exit
 trap 'rm -rf "$tmp"' EXIT
 
+# The loader would take such a path apart: ld.so(8).
+case $(realpath "$sim") in
+*[:\;\$[:space:]]*)
+	mkdir "$tmp/sim" && cp "$sim"/lib*.so* "$tmp/sim" || exit
+	sim=$tmp/sim
+	;;
+esac
+
 # A trial: the smallest copy. Exit 0 means that memory was reached, and "buffer:" and "mapping:" say
 # which and by what; exit 2 that none was, and the message is "NAME: cannot run here: REASON; ADVICE".
 # Notes on standard error do not matter.

@@ -55,8 +55,11 @@ goals = sim $(patsubst %.program,$(1)/tests/%,$(notdir $(call wanted,$(2))))
 # Without the results of earlier runs, unless ADD is set.
 begin = @$(needs_plain_path)mkdir -p $(RESULTS) $(if $(ADD),,&& find $(RESULTS) -name '*.result' | \
 	while read -r f; do rm -f "$$f" "$${f%.result}.log"; done)
+# Tests run programs and load libraries that they build in TMPDIR; some systems forbid that there (noexec).
+may_run = t=$$(mktemp) && echo '\#!/bin/sh' >$$t && chmod +x $$t && { $$t 2>/dev/null || \
+	{ mkdir -p $(out)/tmp && export TMPDIR=$(out)/tmp; }; }; rm -f $$t;
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-run = +@$(MAKE) --no-print-directory -k $(parallel) $(1) || :
+run = +@$(may_run) $(MAKE) --no-print-directory -k $(parallel) $(1) || :
 report = @tests/report $(RESULTS)
 
 check:
