@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A backend is one table of operations for one kind of mapping. It knows nothing of handles, other
- * backends, or its callers. A new one: a file with its table (LIB_SRCS in the Makefile), its extern
- * and GDRI_BACKENDS below, a line in backends.c, a barcopy_backend_t; its name in tools/doctor
- * (machine.c, probe_gpu.c), tools/common/buffer.c and python/barcopy/_lib.py; gdrapi(7).
+ * backends, or its callers. docs/internals/changes.md has the files that a further one needs.
  */
 #ifndef GDRI_BACKEND_H
 #define GDRI_BACKEND_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The table of implementations, and which of them a plan uses: the first that the CPU can run, or
- * the one that the environment names, chosen once per process. To add an instruction set: an entry
- * here, its functions in impl.h and moves.c, its bit in cpu.h and cpu.c, its name in gdrapi(7).
+ * the one that the environment names, chosen once per process. docs/internals/changes.md has the
+ * files that a further instruction set needs.
  *
  * The order rests on perf/copybench. One H200 (PCIe 5.0 x16, driver 580.159.04, 2026-11-22),
  * write-combined BAR1 by the rm backend, under a Sapphire-Rapids-class CPU in a virtual machine;

@@ -33,6 +33,12 @@ grep -vxFf "$tmp/report" "$tmp/shown" | sed 's/^/# not in the report: /' >"$tmp/
 cat "$tmp/other"
 [ "$(wc -l <"$tmp/shown")" = 10 ] && [ ! -s "$tmp/other" ]
 ok "the doctor's lines in the README are those of a stored report"
+"$python" -B tests/docs/changes.py
+ok "the files that changes.md lists are those of its examples"
+grep -v 'perf/compare.c' docs/internals/changes.md >"$tmp/changes.md"
+! "$python" -B tests/docs/changes.py "$tmp/changes.md" >"$tmp/log" &&
+	grep -q '^A call: perf/compare.c has the example and is not in the list' "$tmp/log"
+ok "a file that the list lacks is found"
 "$python" -B perf/tables.py --check
 ok "the figures of the pages are the stored ones"
 # changed WHAT PAGE SED-EXPRESSION MESSAGE: a copy of the pages with that change fails so.

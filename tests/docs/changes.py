@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+docs/internals/changes.md: the files of each change are those in which its example's expression occurs.
+
+changes.py [PAGE]  prints what differs; exit code 1: something does.
+"""
+import os
+import re
+import sys
+
+FOLDERS = "include", "src", "python", "packaging", "tools", "perf", "sim", "tests", "gdrdrv"
+
+
+def sources():
+    for top in FOLDERS:
+        for folder, below, names in os.walk(top):
+            below[:] = [name for name in below if name not in ("__pycache__", "build")]
+            for name in names:
+                path = f"{folder}/{name}"
+                try:
+                    with open(path, encoding="utf-8") as f:
+                        yield path, f.read()
+                except UnicodeDecodeError:
+                    pass
+
+
+def main():
+    with open(sys.argv[1] if sys.argv[1:] else "docs/internals/changes.md", encoding="utf-8") as f:
+        changes = re.findall(r"^## ([^\n:]*): `([^\n]*)`\n(.*?)(?=^## |\Z)", f.read(), re.M | re.S)
+    texts, bad = dict(sources()), []
+    del texts["tests/docs/changes.py"]
+    for name, expression, text in changes:
+        listed = {path for path in re.findall(r"`([\w./-]+)`", text) if path in texts}
+        found = {path for path, source in texts.items() if re.search(expression, source, re.M)}
+        bad += [f"{name}: {path} has the example and is not in the list" for path in sorted(found - listed)]
+        bad += [f"{name}: {path} has no {expression}" for path in sorted(listed - found)]
+    print("\n".join(bad), end="\n" if bad else "")
+    return bool(bad) or len(changes) < 6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
