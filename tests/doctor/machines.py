@@ -238,7 +238,10 @@ def examine(name, lines):
     with tempfile.TemporaryDirectory() as top:
         probes = '\n'.join(Machine(top, lines).probes)
         text, document = (subprocess.run([sys.argv[1] + '/tests/test_doctor', top, *form], input=probes, text=True,
-                                         timeout=60, stdout=subprocess.PIPE) for form in ([], ['json']))
+                                         timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          for form in ([], ['json']))
+    assert not text.stderr, \
+        text.stderr.strip() + '; tools/doctor/probe.h has the names of probes, the head of this file those of files'
     assert text.returncode in (0, 1, 2) and document.returncode == text.returncode, text.returncode
     judge_json(name, json.loads(document.stdout), ' '.join(text.stdout.split()), text.returncode)
     return text.returncode, unwrapped(text.stdout)
