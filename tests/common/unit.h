@@ -70,6 +70,8 @@ const char *unit_stderr_of(void (*fn)(void));
 
 /* Starts `count` threads; the nth calls fn(arg + n * step), from n = 0. */
 void unit_start(unsigned int count, void *(*fn)(void *), void *arg, size_t step);
+/* Returns true once the last of them has slept for 50 ms, as in a lock; false if it has ended. */
+bool unit_blocks(void);
 /* Waits for all of them; a value that is not NULL if a thread returned one. */
 void *unit_join(void);
 void *unit_threads(unsigned int count, void *(*fn)(void *), void *arg, size_t step); /* both */

@@ -612,8 +612,7 @@ static void *hold(void *unused)
 static void while_dropping(void)
 {
 	unit_start(1, hold, NULL, 0);
-	usleep(100000);
-	ck_assert(!atomic_load(&holds));
+	ck_assert(unit_blocks() && !atomic_load(&holds));
 }
 
 /* Pages that are no longer registered are unmapped by the next call. */
