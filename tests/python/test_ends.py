@@ -8,7 +8,10 @@ import ctypes
 import errno
 import gc
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -229,6 +232,57 @@ class Buffers(Balanced):
                 gc.collect()
                 self.assertEqual(sys.getrefcount(owner), before)
         del make
+
+
+CONSUMER = """
+/* Frees an array of DLPack as C code does, whatever exception is on its way. */
+extern void *PyCapsule_GetPointer(void *, const char *);
+extern void *PyCapsule_New(void *, const char *, void (*)(void *));
+extern int PyCapsule_SetName(void *, const char *);
+
+static void end(void *capsule)
+{
+	char *managed = PyCapsule_GetPointer(capsule, "consumed");
+
+	(*(void (**)(void *))(managed + 56))(managed); /* of DLManagedTensor: its deleter */
+}
+
+void *consume(void *capsule)
+{
+	void *managed = PyCapsule_GetPointer(capsule, "dltensor");
+
+	PyCapsule_SetName(capsule, "used_dltensor");
+	return PyCapsule_New(managed, "consumed", end);
+}
+"""
+RAISES = """
+import ctypes, sys, barcopy
+consume = ctypes.PyDLL(sys.argv[1]).consume
+consume.restype, consume.argtypes = ctypes.py_object, [ctypes.py_object]
+def taken(m):
+    for i, array in enumerate((consume(m.__dlpack__()), consume(m.__dlpack__()))):
+        assert not i
+with barcopy.open() as gdr, gdr.alloc(64) as m:
+    for _ in range(20):
+        try:
+            taken(m)
+        except AssertionError:
+            pass
+        assert not m.busy
+print("ended")
+"""
+
+
+class Consumers(Balanced):
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_freed_by_an_exception(self):
+        """An array of a consumer, on the stack of a function that raises: the exception stays, the memory is given back."""
+        with tempfile.TemporaryDirectory() as top:
+            subprocess.run(["gcc", "-shared", "-fPIC", "-o", top + "/consumer.so", "-x", "c", "-"], input=CONSUMER,
+                           text=True, check=True)
+            done = subprocess.run([sys.executable, "-c", RAISES, top + "/consumer.so"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ended\n", ""))
 
 
 @unittest.skipUnless(hasattr(os, "fork"), "no fork here")

@@ -135,7 +135,8 @@ def main(title):
             print(f"ok - {name} # SKIP {why}", flush=True)
             skipped += 1
         except BaseException as why:
-            lines = [f.lineno for f in traceback.extract_tb(why.__traceback__) if f.filename == sys.argv[0]]
+            lines = [f.lineno for f in traceback.extract_tb(why.__traceback__)
+                     if os.path.basename(f.filename) == os.path.basename(sys.argv[0])]
             text = " ".join(str(why).split())[:400]
             print(f"not ok - {name}: {type(why).__name__}: {text} (lines {lines})", flush=True)
             failed += 1

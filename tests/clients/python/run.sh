@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The Python module with PyTorch, CuPy, Numba, JAX and cuda.core, on a GPU; at most four minutes.
-#   run.sh [PROGRAM...]      of torch_forms torch_lifetimes torch_streams torch_processes cupy numba jax cuda_core
+#   run.sh [PROGRAM...]      those files without their .py, such as torch_forms
 # LIBRARY=: the directory of libgdrapi.so.2 (build); PYTHON= (python3); PYTHONPATH=, of the module (python). A program
 # whose framework is missing is a skip. Ends with `N passed, N failed, N skipped`; exit 1 if a test failed, 77 if none
 # ran.
@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4
 program() {
 	local name=$1 file=$2 left=$((limit - SECONDS)) rc line p f s
 	shift 2
-	[ ${#wanted[@]} = 0 ] || [[ " ${wanted[*]} " == *" ${file%_arrays} "* ]] || return 0
+	[ ${#wanted[@]} = 0 ] || [[ " ${wanted[*]} " == *" $file "* ]] || return 0
 	if [ "$left" -lt 10 ]; then
 		failed=$((failed + 1))
 		echo "not ok - $name: no time is left"

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-from harness import Skip, absent, bytes_of, equal, main, name_of, need, note, outcome, refused, served, test
+from harness import Skip, absent, bytes_of, equal, main, name_of, need, note, outcome, python, refused, served, test
 
 torch, numpy = need("torch", "numpy")
 if not torch.cuda.is_available():
@@ -22,6 +22,10 @@ REFUSALS = ValueError, TypeError, BufferError, RuntimeError, NotImplementedError
 def ready(tensor):
     sync()
     return tensor
+
+
+def as_tensor(mapping):
+    return torch.as_tensor(mapping, device="cuda")
 
 
 def raw(tensor):
@@ -145,8 +149,9 @@ def of_form(gdr, make):
         new = bytes((b ^ 1) & 0x3f for b in want)
         m.write(new)
         equal(raw(tensor), new, "write")
-        for how, out in (("from_dlpack", torch.from_dlpack(m)), ("as_tensor", torch.as_tensor(m, device="cuda"))):
-            equal((out.data_ptr(), tuple(out.shape)), (tensor.data_ptr(), tuple(tensor.shape)), how)
+        for take in torch.from_dlpack, as_tensor:
+            out = take(m)
+            equal((out.data_ptr(), tuple(out.shape)), (tensor.data_ptr(), tuple(tensor.shape)), take.__name__)
         equal(m.array().shape, tuple(tensor.shape), "array()")
 
 
@@ -158,7 +163,8 @@ for name_, make_ in FORMS.items():
 def _(gdr):
     whole = ready(numbers(64))
     with gdr.map(whole[8]) as m:
-        for out in torch.from_dlpack(m), torch.as_tensor(m, device="cuda"):
+        for take in torch.from_dlpack, as_tensor:
+            out = take(m)
             out.fill_(99)
             sync()
             equal(out.numel(), 1)
@@ -320,6 +326,23 @@ def _(gdr):
     gc.collect()
     equal(tensor.sum().item(), 8)
     sync()
+
+
+@test("a tensor by DLPack is freed while an exception is on its way")
+def _(gdr):
+    done = python("""
+import torch, barcopy
+def taken(memory):
+    for i, _ in enumerate((torch.from_dlpack(memory), torch.from_dlpack(memory))):
+        assert not i
+with barcopy.open() as gdr, gdr.alloc((4,), dtype="float32") as memory:
+    for _ in range(20):
+        try:
+            taken(memory)
+        except AssertionError:
+            pass
+""")
+    equal((done.returncode, done.stderr), (0, ""))
 
 
 @test("memory of the library in an operation of torch, and back")
