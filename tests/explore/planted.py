@@ -150,11 +150,11 @@ FAULTS = {
     "pages-taken-without-lock": ("queues", [("src/cuda/alloc.c", """	int registered;
 
 	pthread_mutex_lock(&idle_lock);
-""", "	int registered;\n\n"), ("src/cuda/alloc.c", """		unmap(p);
+""", "	int registered;\n\n"), ("src/cuda/alloc.c", """			link = &p->next;
 	}
 	pthread_mutex_unlock(&idle_lock);
 	return p;
-""", """		unmap(p);
+""", """			link = &p->next;
 	}
 	return p;
 """)]),
