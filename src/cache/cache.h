@@ -162,8 +162,12 @@ int gdri_cache_lost(struct gdri_cache *cache);
  */
 int gdri_caches_end(struct gdri_ctx *ctx, bool keeps);
 
-/* A used entry for [addr, addr + size), which gdri_cache_hit() did not find. */
-int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out);
+/*
+ * A used entry for [addr, addr + size), which gdri_cache_hit() did not find. again: the call has
+ * been counted, by an attempt that was short of space.
+ */
+int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, bool again,
+		    struct gdri_entry **out);
 
 /* A used entry that covers the range, whatever it keeps pinned; or NULL. */
 struct gdri_entry *gdri_cache_cover(struct gdri_cache *cache, uint64_t addr, size_t size);
@@ -180,14 +184,20 @@ void gdri_cache_stats(struct gdri_cache *cache, barcopy_cache_stats_t *stats);
 /* What a call of a context that may be short of space keeps between its attempts. */
 struct gdri_attempts {
 	unsigned int failed; /* bounds the repetitions: other threads may fill all space anew */
-	uint64_t unpinned; /* ctx->unpinned before the attempt; 0 before the first */
+	uint64_t unpinned; /* ctx->unpinned before the attempt */
 };
+
+/* Before the first attempt. */
+static inline struct gdri_attempts gdri_attempts_begin(struct gdri_ctx *ctx)
+{
+	return (struct gdri_attempts){ .unpinned = atomic_load(&ctx->unpinned) };
+}
 
 /*
  * An attempt of a call of the context ended with rc. Returns true if it was short of BAR,
- * descriptors or memory on that GPU (-1: any) and something was unpinned or unmapped since it began
- * (before the first: ever), by this thread or another: the caller repeats it. With bytes 0 this
- * thread evicts only stale regions.
+ * descriptors or memory on that GPU (-1: any) and something was unpinned or unmapped since it
+ * began, by this thread or another: the caller repeats it. With bytes 0 this thread evicts only
+ * stale regions.
  */
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
 			  struct gdri_attempts *attempts);

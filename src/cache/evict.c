@@ -89,6 +89,7 @@ struct visit {
 	int device;
 	uint64_t bytes;
 	bool evicted;
+	bool waited; /* for an unpin, or has unpinned something itself */
 };
 
 static void visit(struct gdri_slot *slot, void *arg)
@@ -111,10 +112,10 @@ static void visit(struct gdri_slot *slot, void *arg)
 static void wait_for_unpins(struct gdri_slot *slot, void *arg)
 {
 	struct gdri_cache *ranges = (struct gdri_cache *)slot;
-	const struct visit *v = arg;
+	struct visit *v = arg;
 
 	if (atomic_load_explicit(&ranges->g, memory_order_acquire) == v->g)
-		(void)gdri_cache_drain(ranges, true);
+		v->waited |= gdri_cache_drain(ranges, true);
 }
 
 bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t bytes,
@@ -132,13 +133,13 @@ bool gdri_caches_give_way(struct gdri_ctx *ctx, int rc, int device, uint64_t byt
 	attempts->unpinned = atomic_load(&ctx->unpinned);
 	/* Another thread may still be unpinning a range whose end has been counted. */
 	gdri_slots_each(&gdri_ranges, wait_for_unpins, &v);
-	return attempts->unpinned != before;
+	return attempts->unpinned != before || v.waited;
 }
 
 int gdri_caches_alloc(struct gdri_ctx *ctx, int device, size_t size, uint32_t flags,
 		      barcopy_mem_t *mem)
 {
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts = gdri_attempts_begin(ctx);
 	bool allocated;
 	int rc;
 

@@ -353,7 +353,8 @@ static int insert_locked(struct gdri_cache *cache, uint64_t addr, size_t size,
 	return rc;
 }
 
-int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct gdri_entry **out)
+int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, bool again,
+		    struct gdri_entry **out)
 {
 	const struct gdri_cache_gpu *gpu;
 	int rc = gdri_check_range(addr, size);
@@ -368,11 +369,11 @@ int gdri_cache_miss(struct gdri_cache *cache, uint64_t addr, size_t size, struct
 	gdri_cache_lock(cache);
 	*out = find_locked(cache, addr, size);
 	if (*out) {
-		if (cache->keeps)
+		if (cache->keeps && !again)
 			atomic_fetch_add_explicit(&cache->shard[0].hits, 1, memory_order_relaxed);
 	} else {
-		cache->misses++;
-		if (cache->keeps)
+		cache->misses += !again;
+		if (cache->keeps && !again)
 			gdri_count(&cache->ctx->counters, GDRI_COUNT_CACHE_MISS, 1);
 		rc = insert_locked(cache, addr, size, out);
 		gpu = gdri_cache_gpu(cache, rc ? -1 : (*out)->region.pin.device);

@@ -107,12 +107,13 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 
 static int pin(gdr_t g, struct gdri_pin_request *request, gdr_mh_t *out)
 {
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts;
 	struct gdri_ctx *ctx;
 	int rc = out ? gdri_ctx_get(g, &ctx) : gdri_null("handle");
 
 	if (rc)
 		return rc;
+	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = gdri_handle_pin(ctx, request, out);
 	while (gdri_caches_give_way(ctx, rc, request->memory.device, request->size, &attempts));
@@ -216,7 +217,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 		[GDR_MAP_FLAG_REQ_CACHE_MAPPING] = GDR_MAPPING_TYPE_CACHING,
 		[GDR_MAP_FLAG_REQ_DEVICE_MAPPING] = GDR_MAPPING_TYPE_DEVICE,
 	};
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts;
 	struct gdri_ctx *ctx;
 	int rc, device = -1;
 
@@ -227,6 +228,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **ptr_va, size_t size, int flags)
 	else
 		rc = gdri_ctx_get(g, &ctx);
 	if (!rc) {
+		attempts = gdri_attempts_begin(ctx);
 		do
 			rc = map(ctx, handle, size, wishes[flags], ptr_va, &device);
 		while (gdri_caches_give_way(ctx, rc, device, size, &attempts));

@@ -57,15 +57,16 @@ static inline void describe(barcopy_region_t *region, struct gdri_entry *e, uint
 static __attribute__((noinline)) int miss(barcopy_cache_t c, struct gdri_cache *cache,
 					  uint64_t addr, size_t size, barcopy_region_t *region)
 {
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts;
 	struct gdri_entry *e;
 	struct gdri_ctx *ctx;
 	int rc = hold(c, cache, &ctx);
 
 	if (rc)
 		return rc;
+	attempts = gdri_attempts_begin(ctx);
 	do
-		rc = gdri_cache_miss(cache, addr, size, &e);
+		rc = gdri_cache_miss(cache, addr, size, attempts.failed, &e);
 	while (gdri_is_short(rc) &&
 	       gdri_caches_give_way(ctx, rc, gdri_cuda_device_of(addr, size), size, &attempts));
 	if (!rc)

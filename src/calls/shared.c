@@ -80,7 +80,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	const struct gdri_imported imported = { .fd = fd,
 						.dmabuf = flags & BARCOPY_MEM_DMABUF,
 						.device = device };
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts;
 	struct gdri_ctx *ctx;
 	int rc = check(mem, size, flags, BARCOPY_MEM_DMABUF, "barcopy_mem_import");
 
@@ -92,6 +92,7 @@ int barcopy_mem_import(gdr_t g, int device, int fd, size_t size, uint32_t flags,
 	rc = rc ?: gdri_ctx_get(g, &ctx);
 	if (rc)
 		return gdri_out(rc);
+	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = gdri_mem_import(ctx, &imported, size, mem);
 	while (gdri_caches_give_way(ctx, rc, device, size, &attempts));
@@ -119,7 +120,7 @@ static int map_range(struct gdri_ctx *ctx, uint64_t addr, size_t size, uint32_t 
 		return rc;
 	e = any ? gdri_cache_cover(*ranges, addr, size) : gdri_cache_hit(*ranges, addr, size);
 	if (!e)
-		rc = any ? -ENOENT : gdri_cache_miss(*ranges, addr, size, &e);
+		rc = any ? -ENOENT : gdri_cache_miss(*ranges, addr, size, false, &e);
 	if (rc)
 		return rc;
 	cpu = gdri_region_pointer(&e->region, addr);
@@ -135,13 +136,14 @@ int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void 
 		      gdr_mh_t *handle)
 {
 	const int known = BARCOPY_MAP_RANGE_READ_ONLY | BARCOPY_MAP_RANGE_NO_SYNC_MEMOPS;
-	struct gdri_attempts attempts = { 0 };
+	struct gdri_attempts attempts;
 	struct gdri_ctx *ctx;
 	int rc = cpu_ptr && handle ? 0 : gdri_null("cpu_ptr or handle");
 
 	rc = rc ?: gdri_check_flags(flags, known, "barcopy_map_range") ?: gdri_ctx_get(g, &ctx);
 	if (rc)
 		return gdri_out(rc);
+	attempts = gdri_attempts_begin(ctx);
 	do
 		rc = map_range(ctx, addr, size, flags, false, cpu_ptr, handle);
 	while (gdri_is_short(rc) &&

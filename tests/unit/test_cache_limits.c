@@ -165,7 +165,10 @@ static void several_gpus(void)
 static void host_memory(void)
 {
 	CUdeviceptr d = vmm_new(0, 8);
-	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0), small;
+	uint64_t host = (uintptr_t)standin_host_alloc(4 * CHUNK, 0), small, misses;
+	unsigned long asked;
+	gdr_mh_t h;
+	void *cpu;
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, 2 * CHUNK);
 	barcopy_region_t r;
 
@@ -196,6 +199,7 @@ static void host_memory(void)
 	has(cache, 1, 2, 2);
 	OK(barcopy_cache_destroy(cache));
 	/* A BAR of four chunks. */
+	misses = stats_of(g).cache_misses;
 	cache = cache_with(g, BARCOPY_CACHE_NOTIFIED, UINT64_MAX);
 	get_and_put(cache, host);
 	for (unsigned int i = 0; i < 7; i++) /* each evicts one */
@@ -203,6 +207,17 @@ static void host_memory(void)
 	has(cache, 3, 5, 4);
 	ck_assert_uint_eq(cache_stats(cache).misses, 8); /* a miss tries again by itself */
 	ck_assert(touch(cache, host));
+	/* Without hope it tries once; it is one miss also where it tries again. */
+	OK(barcopy_cache_trim(cache, 0));
+	OK(barcopy_map_range(g, d, 7 << 20, 0, &cpu, &h));
+	for (unsigned int i = 0; i < 3; i++) {
+		asked = cuda_hooks.calls("cuMemGetHandleForAddressRange");
+		FAILS(ENOMEM, barcopy_cache_get(cache, d + 4 * CHUNK, CHUNK, &r));
+		ck_assert_uint_eq(cuda_hooks.calls("cuMemGetHandleForAddressRange"), asked + 1);
+		ck_assert_uint_eq(cache_stats(cache).misses, 9 + i);
+	}
+	ck_assert_uint_eq(stats_of(g).cache_misses, misses + 11);
+	OK(barcopy_unmap_range(g, h));
 }
 
 /*
