@@ -79,7 +79,8 @@ int sim_memfd_create(const struct sim_memfd *info)
 	char name[64];
 	int fd;
 
-	snprintf(name, sizeof(name), "gdrsim-vmm:%d:%u", info->device, info->handle_types);
+	snprintf(name, sizeof(name), "gdrsim-vmm:%d:%u:%u", info->device, info->handle_types,
+		 info->rdma);
 	fd = memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0)
 		return -1;
@@ -114,7 +115,8 @@ static bool read_name(int fd, struct sim_memfd *info)
 	if (len < 0)
 		return false;
 	name[len] = '\0';
-	return sscanf(name, "/memfd:gdrsim-vmm:%d:%u", &info->device, &info->handle_types) == 2;
+	return sscanf(name, "/memfd:gdrsim-vmm:%d:%u:%u", &info->device, &info->handle_types,
+		      &info->rdma) == 3;
 }
 
 bool sim_is_memfd(int fd)

@@ -32,13 +32,14 @@ void sim_gpu(int ordinal, struct sim_gpu *gpu);
 
 /*
  * GPU memory that can leave the process is a memfd whose name describes it
- * ("gdrsim-vmm:<device>:<handle types>"), by which another process recognises it. An export is an
+ * ("gdrsim-vmm:<device>:<handle types>:<gpuDirectRDMACapable>"), by which another process recognises it. An export is an
  * O_PATH descriptor of it: like the real one it cannot be mapped or read, but the stand-ins can
  * reopen it by /proc.
  */
 struct sim_memfd {
 	int device;
 	unsigned int handle_types;
+	unsigned int rdma; /* gpuDirectRDMACapable */
 	size_t size;
 };
 

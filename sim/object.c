@@ -46,9 +46,13 @@ static CUresult object_of(int fd, int dev, size_t size, struct sim_obj **out)
 	return CUDA_SUCCESS;
 }
 
-static CUresult object_new(int dev, size_t size, unsigned int handle_types, struct sim_obj **out)
+static CUresult object_new(int dev, size_t size, const CUmemAllocationProp *prop,
+			   struct sim_obj **out)
 {
-	struct sim_memfd info = { .device = dev, .handle_types = handle_types, .size = size };
+	struct sim_memfd info = { .device = dev,
+				  .handle_types = prop->requestedHandleTypes,
+				  .rdma = prop->allocFlags.gpuDirectRDMACapable,
+				  .size = size };
 	CUresult r;
 	int fd;
 
@@ -70,7 +74,7 @@ static CUresult object_new(int dev, size_t size, unsigned int handle_types, stru
 
 CUresult sim_obj_create(int dev, size_t size, struct sim_obj **obj)
 {
-	return object_new(dev, size, 0, obj);
+	return object_new(dev, size, &(CUmemAllocationProp){ .type = 0 }, obj);
 }
 
 static void make_vmm(struct sim_obj *obj, const CUmemAllocationProp *prop)
@@ -82,7 +86,7 @@ static void make_vmm(struct sim_obj *obj, const CUmemAllocationProp *prop)
 
 CUresult sim_obj_create_vmm(size_t size, const CUmemAllocationProp *prop, struct sim_obj **obj)
 {
-	CUresult r = object_new(prop->location.id, size, prop->requestedHandleTypes, obj);
+	CUresult r = object_new(prop->location.id, size, prop, obj);
 
 	if (r == CUDA_SUCCESS)
 		make_vmm(*obj, prop);

@@ -46,6 +46,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 		close(opened);
 		return CUDA_ERROR_INVALID_DEVICE;
 	}
+	/*
+	 * The memory is the exporter's: RM's duplicate shares its descriptor (memCopyConstruct_IMPL(),
+	 * mem.c of open-gpu-kernel-modules), so it is as suitable for GPUDirect RDMA.
+	 */
+	prop.allocFlags.gpuDirectRDMACapable = (unsigned char)info.rdma;
 	/* An imported handle cannot be exported again (H200, driver 580). */
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
