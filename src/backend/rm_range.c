@@ -220,10 +220,10 @@ static int refused(const struct gdri_pin_request *request)
 	    !gdri_cuda_has_buffer_id(m->known, m->buffer_id))
 		return -EINVAL;
 	return gdri_fail(ENOTSUP,
-			 "CUDA exports no dma-buf of this memory (%s): if it came by CUDA IPC "
-			 "(cudaIpcOpenMemHandle(), torch.multiprocessing), the process that "
-			 "allocated it can map it, or pass a descriptor of memory of cuMemCreate "
-			 "for barcopy_mem_import()",
+			 "CUDA exports no dma-buf of this memory (%s): what came by CUDA IPC "
+			 "(cudaIpcOpenMemHandle(), torch.multiprocessing) only the process that "
+			 "allocated it can map; memory of cuMemCreate that came as a descriptor "
+			 "(PyTorch's expandable_segments) can be mapped here",
 			 gdri_error_text());
 }
 

@@ -13,6 +13,33 @@
 
 #include "base/env.h"
 
+/* ---- text of other programs ------------------------------------------------------------------- */
+
+/* The bytes of the UTF-8 character at s, or 0: none, a longer form than needed included. */
+static int utf8_length(const unsigned char *s)
+{
+	int n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
+
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90))
+		return 0;
+	for (int i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
+void gdri_plain(char *text)
+{
+	unsigned char *s = (unsigned char *)text;
+	int n;
+
+	for (; *s; s += n) {
+		n = utf8_length(s) ?: 1;
+		if (*s < ' ' || *s == 0x7f || (n == 1 && *s >= 0x80) || (*s == 0xc2 && s[1] < 0xa0))
+			memset(s, '?', (size_t)n);
+	}
+}
+
 /* ---- the log --------------------------------------------------------------------------------- */
 
 static _Atomic int threshold = GDRI_LOG_ERROR + 1; /* the lowest level that is logged */
@@ -46,6 +73,7 @@ void gdri_log(enum gdri_log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	gdri_plain(text);
 	fprintf(stderr, "GDRCOPY %s: %s\n", names[level], text);
 }
 
@@ -106,6 +134,7 @@ void gdri_error_set(int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	gdri_plain(text);
 	gdri_error_say(text);
 	gdri_log(GDRI_LOG_DEBUG, "errno %d: %s", err, text);
 }

@@ -29,6 +29,13 @@ static inline int gdri_check_flags(uint32_t flags, uint32_t known, const char *c
 			      : 0;
 }
 
+/*
+ * Replaces by '?' what a terminal takes for a command: control characters, those from 0x80 to 0x9f
+ * (C1) too, and bytes that are no UTF-8. Texts and messages hold none: they quote the environment,
+ * the loader and paths.
+ */
+void gdri_plain(char *text);
+
 const char *gdri_error_text(void); /* recorded last in this thread, or "" */
 void gdri_error_clear(void); /* so that an older reason is not taken for that of the next call */
 

@@ -4,16 +4,12 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/env.h"
 #include "base/struct_size.h"
-
-void gdri_stats_init(void)
-{
-	gdri_copies_counted = gdri_env_true("GDRCOPY_STATS");
-}
 
 _Static_assert(offsetof(barcopy_stats_t, waits) - offsetof(barcopy_stats_t, copies_to) ==
 			       (GDRI_COUNT_WAIT - GDRI_COUNT_COPIES_TO) * sizeof(uint64_t) &&
@@ -66,6 +62,10 @@ int barcopy_get_stats(gdr_t g, barcopy_stats_t *stats)
 
 void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 {
+	char name[256];
+
+	snprintf(name, sizeof(name), "%s", program_invocation_short_name);
+	gdri_plain(name);
 	gdri_text_add(text,
 		      "GDRCOPY STATS: process %ld (%s)\n"
 		      "  pins %" PRIu64 ", unpinned %" PRIu64 "; maps %" PRIu64
@@ -76,27 +76,53 @@ void gdri_stats_summary(const barcopy_stats_t *s, struct gdri_text *text)
 		      "  copies to the GPU: %" PRIu64 ", bytes %" PRIu64 "\n"
 		      "  copies from the GPU: %" PRIu64 ", bytes %" PRIu64 "\n"
 		      "  words: put %" PRIu64 ", got %" PRIu64 ", waited for %" PRIu64 "\n",
-		      (long)getpid(), program_invocation_short_name, s->pins, s->unpins, s->maps,
+		      (long)getpid(), name, s->pins, s->unpins, s->maps,
 		      s->unmaps, s->revoked, s->cache_hits, s->cache_misses, s->cache_evictions,
 		      s->engine_copies, s->engine_fallbacks, s->copies_to, s->bytes_to,
 		      s->copies_from, s->bytes_from, s->puts, s->gets, s->waits);
 }
 
-/* The file that has the number of standard error. A program may give it to a file of data. */
+/*
+ * The file that has the number of standard error. A program may give it to a file of data, which
+ * may even get the inode's number, of a file that was removed: that differs in its birth. The first
+ * open notes the birth, where copies are counted: a sandbox may end a process that calls statx().
+ */
 static struct stat at_load;
-static bool known;
+static struct statx_timestamp birth;
+static bool known, has_birth;
 
 __attribute__((constructor)) void gdri_stats_note_stderr(void)
 {
 	known = !fstat(STDERR_FILENO, &at_load);
 }
 
+/* Not of a file system that keeps none. */
+static bool get_birth(struct statx_timestamp *t)
+{
+	struct statx x = { .stx_mask = 0 };
+
+	if (statx(STDERR_FILENO, "", AT_EMPTY_PATH, STATX_BTIME, &x) || !(x.stx_mask & STATX_BTIME))
+		return false;
+	*t = x.stx_btime;
+	return true;
+}
+
 static bool is_as_at_load(void)
 {
+	struct statx_timestamp now_born;
 	struct stat now;
 
-	return known && !fstat(STDERR_FILENO, &now) && now.st_dev == at_load.st_dev &&
-	       now.st_ino == at_load.st_ino;
+	if (!known || fstat(STDERR_FILENO, &now) || now.st_dev != at_load.st_dev ||
+	    now.st_ino != at_load.st_ino)
+		return false;
+	return !has_birth || (get_birth(&now_born) && now_born.tv_sec == birth.tv_sec &&
+			      now_born.tv_nsec == birth.tv_nsec);
+}
+
+void gdri_stats_init(void)
+{
+	gdri_copies_counted = gdri_env_true("GDRCOPY_STATS");
+	has_birth = gdri_copies_counted && is_as_at_load() && get_birth(&birth);
 }
 
 __attribute__((destructor)) static void at_exit(void)

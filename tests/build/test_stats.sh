@@ -39,6 +39,10 @@ int main(int argc, char **argv)
 		close(2);
 		if (open(argv[1], O_CREAT | O_TRUNC | O_WRONLY, 0600) != 2)
 			return 2;
+	} else if (!strcmp(argv[2], "reuse")) { /* the inode of a removed file, where the file system reuses it */
+		if (!barcopy_open(BARCOPY_OPEN_ANY) || unlink("err") || close(2) ||
+		    open(argv[1], O_CREAT | O_TRUNC | O_WRONLY, 0600) != 2)
+			return 2;
 	} else if (!strcmp(argv[2], "again")) { /* another descriptor of the same file */
 		dup2(dup(2), 2);
 	}
@@ -49,6 +53,8 @@ gcc -Iinclude -o "$tmp/number2" "$tmp/number2.c" "$out/libgdrapi.so.2" -Wl,-rpat
 	GDRCOPY_STATS=1 "$tmp/number2" "$tmp/data" other 2>"$tmp/err" && [ "$(cat "$tmp/data")" = data ] && [ ! -s "$tmp/err" ] &&
 	GDRCOPY_STATS=1 "$tmp/number2" "$tmp/data" other 2>&- && [ "$(cat "$tmp/data")" = data ]
 ok "a file that took the number of standard error gets no summary"
+rm -f "$tmp/data" && (cd "$tmp" && GDRCOPY_STATS=1 ./number2 data reuse 2>err) && [ "$(cat "$tmp/data")" = data ]
+ok "nor does one that took the inode too"
 GDRCOPY_STATS=1 "$tmp/number2" - again 2>"$tmp/err" && grep -q '^GDRCOPY STATS' "$tmp/err"
 ok "standard error by another descriptor gets it"
 

@@ -304,6 +304,8 @@ static void fork_between(void)
 		OK(barcopy_set_copy_options(h, &o));
 	unit_join();
 	ck_assert(atomic_load(&stopped));
+	if (unit_row == 1)
+		gdri_cuda_give_pages(pages);
 	end_now();
 }
 

@@ -65,6 +65,46 @@ static void levels(void)
 		ck_assert_msg(!unit_in_child(level_is, rows[i]), "level %s", rows[i][1]);
 }
 
+static const char *said;
+
+static void say_it(void)
+{
+	gdri_log_init();
+	gdri_log(GDRI_LOG_ERROR, "%s", said);
+}
+
+/* What a terminal takes for a command reaches neither a text nor the log. */
+static void controls(void)
+{
+	static const struct {
+		const char *text, *plain;
+	} rows[] = {
+		{ "a b~", "a b~" },
+		{ "\033[31m\a\n\t\177", "?[31m????" },
+		/* C1: as UTF-8, and as a byte alone */
+		{ "\302\233x\302\200\302\237", "??x????" },
+		{ "\233x\200\377", "?x??" },
+		{ "\302\240 \303\251 \342\202\254 \360\237\230\200", "\302\240 \303\251 \342\202\254 \360\237\230\200" },
+		/* longer than needed, cut off, beyond the last character */
+		{ "\300\233 \340\202\233 \360\200\202\233", "?? ??? ????" },
+		{ "\342\202", "??" },
+		{ "\303", "?" },
+		{ "\365\200\200\200", "????" },
+	};
+	char line[200];
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		gdri_error_set(EIO, "%s", rows[i].text);
+		ck_assert_str_eq(barcopy_last_error(), rows[i].plain);
+		said = rows[i].text;
+		snprintf(line, sizeof(line), "GDRCOPY ERR: %s\n", rows[i].plain);
+		ck_assert_str_eq(unit_stderr_of(say_it), line);
+	}
+	setenv("GDRCOPY_BACKEND", "\033]0;x\a", 1);
+	ck_assert_ptr_null(gdr_open());
+	ck_assert_ptr_nonnull(strstr(barcopy_last_error(), "\"?]0;x?\""));
+}
+
 static void say_long(void)
 {
 	char text[3000];
@@ -382,6 +422,7 @@ static const struct unit_test tests[] = {
 	{ "a struct of another size comes in", sized_in, "" },
 	{ "a struct of another size goes out", sized_out, "" },
 	{ "a long message is cut", long_message, "GDRCOPY_ENABLE_LOGGING=1" },
+	{ "control characters", controls, "GDRCOPY_ENABLE_LOGGING=1" },
 	{ "the error's text", error_text, "" },
 	{ "an error is logged at debug level", error_is_logged,
 	  "GDRCOPY_ENABLE_LOGGING=1 GDRCOPY_LOG_LEVEL=1" },
