@@ -29,7 +29,7 @@ esac
 # Notes on standard error do not matter.
 # Where gdr_open() fails, memory of cuMemCreate may be reached: the figures are the GPU's.
 trial=$("$build/gdrcopy_copybw" -s 64K -w 1 -r 1 2>&1)
-status=$? first= kind=
+status=$? first='' kind=''
 if [ $status = 2 ]; then
 	first=$(printf '%s\n' "$trial" | sed -n 's/^.*: cannot run here: //p' | tail -n 1)
 	other=$("$build/gdrcopy_copybw" -s 64K -w 1 -r 1 -a cuMemCreate 2>&1) && trial=$other status=0 kind=' of cuMemCreate alone'

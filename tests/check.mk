@@ -36,8 +36,8 @@ ARM64_PROGRAMS := test_copy_diff test_copy_calls test_copy_cpu test_copy_words t
 ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_TESTS)) \
 	$(shell sed -n 's/^\([a-z_]*test_[a-z_]*\)\t.*/\1/p' tests/arm64/not-run),$(PROGRAMS))
 
-CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_src_layers test_header \
-	test_library test_stats) tools/test_copy_tools tools/test_doctor \
+CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_report test_src_layers \
+	test_header test_library test_stats) tools/test_copy_tools tools/test_doctor \
 	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := explore/fresh model/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
@@ -60,7 +60,7 @@ may_run = t=$$(mktemp) && echo '\#!/bin/sh' >$$t && chmod +x $$t && { $$t 2>/dev
 	{ mkdir -p $(out)/tmp && export TMPDIR=$(out)/tmp; }; }; rm -f $$t;
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 run = +@$(may_run) $(MAKE) --no-print-directory -k $(parallel) $(1) || :
-report = @tests/report $(RESULTS)
+report = @tests/report $(RESULTS) $@
 
 check:
 	@tests/deps.sh check
