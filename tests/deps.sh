@@ -10,10 +10,8 @@
 set -u
 demo="gcc=cc make=make libc6-dev=stdio.h"
 check="$demo g++=g++ check=check.h"
-# What clang's own package only recommends: libFuzzer, of the same version.
-clang=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
 python="python3=python3 python3-numpy=python:numpy"
-ci="clang=clang ${clang:+libclang-rt-$clang-dev=/usr/lib/llvm-$clang/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a} git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=cmake mandoc=mandoc
+ci="clang=clang git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=cmake mandoc=mandoc
 	shellcheck=shellcheck gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc
 	libc6-dev-arm64-cross=/usr/aarch64-linux-gnu/include/stdio.h qemu-user-static=qemu-aarch64-static
 	qemu-system-x86=qemu-system-x86_64 qemu-system-arm=qemu-system-aarch64 gcc-12=gcc-12 cpio=cpio lz4=lz4
@@ -39,12 +37,23 @@ missing() {
 
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" </dev/null; }
 
+# What clang's own package only recommends: its run-time library, with the sanitizers and libFuzzer, of the same version.
+# A bare root has no package lists, and they name the version.
+clang_runtime() {
+	lists='apt-cache depends clang'
+	if [ -z "$($lists 2>/dev/null)" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		apt update >/dev/null 2>&1
+	fi
+	$lists 2>/dev/null | sed -n 's#.*Depends: clang-\([0-9]*\)$#libclang-rt-\1-dev=/usr/lib/llvm-\1/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a#p' |
+		head -n 1
+}
+
 # shellcheck disable=SC2086 # lists of words
 case ${1:-} in
 demo) must=$demo may= ;;
 check) must=$check may=$python ;;
-ci) must="" may="$check $python $ci" ;;
-full) must="" may="$check $python $ci $full" ;;
+ci) must="" may="$check $python $ci $(clang_runtime)" ;;
+full) must="" may="$check $python $ci $full $(clang_runtime)" ;;
 *) echo "usage: deps.sh demo|check|ci|full" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086

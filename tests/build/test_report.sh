@@ -14,6 +14,22 @@ shown() { grep -qE -- "$1" "$tmp/report" || { sed 's/^/#   /' "$tmp/report"; ret
 line() { sed -n '/^failed: /,/^     log: /p' "$tmp/report" | sed -n "$1p" | grep -qE -- "$2" || { sed 's/^/#   /' "$tmp/report"; return 1; }; }
 report() { tests/report "$tmp/results" check-ci >"$tmp/report"; }
 
+# ---- packages ----
+# A root without package lists, then one with them, which has everything but clang's run-time library.
+mkdir "$tmp/bin" && cat >"$tmp/bin/apt-get" <<-END
+	#!/bin/sh
+	case " \$* " in
+	*' update '*) : >$tmp/lists ;;
+	*) echo "\$@" >>$tmp/asked; exit 1 ;;
+	esac
+END
+printf '#!/bin/sh\n[ ! -e %s/lists ] || printf "clang\\n  Depends: clang-99\\n"\n' "$tmp" >"$tmp/bin/apt-cache"
+printf '#!/bin/sh\necho 0\n' >"$tmp/bin/id"
+chmod +x "$tmp"/bin/*
+PATH=$tmp/bin:$PATH tests/deps.sh ci >/dev/null 2>&1
+grep -q ' libclang-rt-99-dev' "$tmp/asked"
+ok "deps.sh: clang's run-time library in a root without package lists"
+
 # ---- skips ----
 while IFS='|' read -r name log rc skips; do
 	rm -rf "$tmp/results"
