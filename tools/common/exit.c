@@ -21,9 +21,54 @@ void (*tool_on_end)(const char *text, int status);
 
 static bool ended; /* by tool_end(): its status stands */
 
+int tool_utf8_length(const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	int n = s[0] < 0x80		       ? 1
+		: s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+		: (s[0] & 0xf0) == 0xe0	       ? 3
+		: s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+					       : 0;
+
+	for (int i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	/* overlong forms, surrogates, above U+10FFFF */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+bool tool_is_control(const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+
+	return *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
+}
+
+void tool_clean(char *text)
+{
+	char *to = text;
+	int n;
+
+	for (; *text; text += n) {
+		n = tool_utf8_length(text);
+		if (!n || (tool_is_control(text) && *text != '\n' && *text != '\t')) {
+			n = n ? n : 1;
+			*to++ = '?';
+			continue;
+		}
+		memmove(to, text, (size_t)n);
+		to += n;
+	}
+	*to = '\0';
+}
+
 static void say(char *text, const char *lead, const char *fmt, va_list ap)
 {
 	vsnprintf(text, TEXT_SIZE, fmt, ap);
+	tool_clean(text);
 	fflush(stdout);
 	/* one write, so that the lines of several processes do not mix */
 	fprintf(stderr, "%s: %s%s\n", tool_name, lead, text);

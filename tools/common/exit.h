@@ -3,6 +3,7 @@
 #ifndef PERF_EXIT_H
 #define PERF_EXIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum tool_exit {
@@ -37,7 +38,14 @@ _Noreturn void tool_end(const char *lead, int status, const char *fmt, ...)
 /* What a driver or the kernel says, for a terminal: all but printable ASCII becomes '?'. */
 void tool_plain(char *text);
 
-/* "NAME: TEXT" on stderr; the tool goes on. */
+/* The length of the well-formed UTF-8 sequence there; 0 if it is not well-formed. */
+int tool_utf8_length(const char *text);
+/* A control character, also one of U+0080 to U+009F, which terminals obey too. */
+bool tool_is_control(const char *text);
+/* For a terminal: control characters but new lines and tabs, and what is no UTF-8, become '?'. */
+void tool_clean(char *text);
+
+/* "NAME: TEXT" on stderr, by tool_clean(); the tool goes on. */
 void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Zeroed, page-aligned, and zeroed memory that children share; the tool ends if there is none. */

@@ -9,44 +9,23 @@
 #include "barcopy.h"
 #include "exit.h"
 
-/* The length of the well-formed UTF-8 sequence at s; 0 if it is not well-formed. */
-static int utf8_length(const unsigned char *s)
-{
-	int n = s[0] < 0x80		       ? 1
-		: s[0] >= 0xc2 && s[0] <= 0xdf ? 2
-		: (s[0] & 0xf0) == 0xe0	       ? 3
-		: s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
-					       : 0;
-
-	for (int i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	/* overlong forms, surrogates, above U+10FFFF */
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
 static void put_string(FILE *out, const char *text)
 {
-	const unsigned char *s = (const unsigned char *)text;
 	int n;
 
 	fputc('"', out);
-	while (*s) {
-		n = utf8_length(s);
+	for (; *text; text += n) {
+		n = tool_utf8_length(text);
 		if (!n) {
 			fputs("\\ufffd", out);
 			n = 1;
-		} else if (*s == '"' || *s == '\\') {
-			fprintf(out, "\\%c", *s);
-		} else if (*s < 0x20 || *s == 0x7f) {
-			fprintf(out, "\\u%04x", *s);
+		} else if (*text == '"' || *text == '\\') {
+			fprintf(out, "\\%c", *text);
+		} else if (tool_is_control(text)) {
+			fprintf(out, "\\u%04x", (unsigned char)text[n - 1]);
 		} else {
-			fwrite(s, 1, (size_t)n, out);
+			fwrite(text, 1, (size_t)n, out);
 		}
-		s += n;
 	}
 	fputc('"', out);
 }

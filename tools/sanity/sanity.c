@@ -37,6 +37,7 @@ static void record(enum outcome outcome, const char *place, const char *fmt, va_
 	report->outcome = outcome;
 	n = snprintf(report->text, sizeof(report->text), "%s", place);
 	vsnprintf(report->text + n, sizeof(report->text) - (size_t)n, fmt, ap);
+	tool_clean(report->text);
 }
 
 void sanity_fail(const char *file, int line, const char *fmt, ...)
@@ -83,6 +84,7 @@ void sanity_note(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
+	tool_clean(line);
 	n = strlen(line);
 	line[n++] = '\n';
 	/* each writer gets a range of its own; the last byte stays 0 */
