@@ -61,6 +61,13 @@ extern PyObject *PyLong_FromUnsignedLongLong(unsigned long long value);
 extern PyObject _Py_NoneStruct;
 extern PyObject *PyErr_Occurred(void);
 extern void PyErr_Clear(void);
+extern void PyErr_Fetch(PyObject **type, PyObject **value, PyObject **traceback);
+extern void PyErr_Restore(PyObject *type, PyObject *value, PyObject *traceback);
+extern int PyDict_DelItem(PyObject *dictionary, PyObject *key);
+extern PyObject *PyLong_FromVoidPtr(void *pointer);
+extern void Py_DecRef(PyObject *obj);
+extern int PyGILState_Ensure(void);
+extern void PyGILState_Release(int lock);
 extern void *PyEval_SaveThread(void);
 extern void PyEval_RestoreThread(void *state);
 extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
@@ -108,7 +115,8 @@ static long copy(PyObject *const *args)
 	Py_buffer view = { .obj = NULL };
 	void *state;
 
-	if (args[LIFE] == &_Py_NoneStruct || PyErr_Occurred() || offset < 0 || offset > size || open_host(args, into, &view))
+	if (args[LIFE] == &_Py_NoneStruct || PyErr_Occurred() || offset < 0 || offset > size ||
+	    open_host(args, into, &view))
 		return REFUSED;
 	if (view.len <= size - offset) {
 		state = PyEval_SaveThread();
@@ -194,6 +202,50 @@ refused:
 	return PyLong_FromLong(REFUSED);
 }
 
+/* The deleter of DLPack: see _dlpack.py. _given, a dictionary, is the struct's manager_ctx. */
+static void give_back(void *managed, PyObject *given)
+{
+	int lock = PyGILState_Ensure();
+	PyObject *type, *value, *traceback, *address;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	address = PyLong_FromVoidPtr(managed);
+	if (address) {
+		PyDict_DelItem(given, address);
+		Py_DecRef(address);
+	}
+	PyErr_Restore(type, value, traceback);
+	PyGILState_Release(lock);
+}
+
+struct managed_tensor {
+	uint64_t tensor[6];
+	PyObject *given;
+};
+
+struct versioned_tensor {
+	uint32_t major, minor;
+	PyObject *given;
+};
+
+static void delete_managed(void *managed)
+{
+	give_back(managed, ((struct managed_tensor *)managed)->given);
+}
+
+static void delete_versioned(void *managed)
+{
+	give_back(managed, ((struct versioned_tensor *)managed)->given);
+}
+
+static PyObject *deleter_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+	int versioned = count == 1 && PyLong_AsSsize_t(args[0]) == 1;
+
+	(void)self;
+	return PyLong_FromVoidPtr(versioned ? (void *)delete_versioned : (void *)delete_managed);
+}
+
 static PyMethodDef methods[] = {
 	{ "copy", copy_method, METH_FASTCALL,
 	  "copy(function, life, handle, pointer, size, formats, object, bytes, offset, into)\n\n"
@@ -204,6 +256,8 @@ static PyMethodDef methods[] = {
 	{ "word", word_method, METH_FASTCALL,
 	  "word(target, life, word, offset[, value])\n\n"
 	  "Stores `value`, or returns the word loaded. -1: nothing was done, or the call failed." },
+	{ "deleter", deleter_method, METH_FASTCALL,
+	  "deleter(versioned)\n\nThe address of the deleter of DLPack's structs." },
 	{ NULL, NULL, 0, NULL },
 };
 

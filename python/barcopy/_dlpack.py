@@ -10,12 +10,14 @@ from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, addressof, c_char
 from itertools import compress
 
 from . import _types
+from ._lib import extension
 from ._life import AtEnd
 from ._memory import Where, is_contiguous, product, refuse_strides, wait_for_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _LEGACY_STREAM = 1
+_UNTAKEN = 3  # references to a capsule that sweep() and _given alone have
 _MOST_DIMENSIONS = 64  # as of memoryview, numpy and PyTorch
 _DELETER = CFUNCTYPE(None, c_void_p)
 _OLD, _NEW = b"dltensor", b"dltensor_versioned"  # a capsule keeps the pointer alone
@@ -117,19 +119,21 @@ def memory_of(obj):
 
 # ---- export ------------------------------------------------------------------------------------
 
+# A consumer calls the deleter from any thread, while the interpreter ends, and with an exception set, which no function
+# of Python survives, nor any callback of ctypes. That of the extension takes the entry out of _given. Without it the C
+# library's sigemptyset() clears the struct's first word, and sweep() finds that.
 _given = {}  # by address: (struct, shape, Life, capsule); until the consumer's deleter call
-# A consumer may call it while the interpreter ends, after this module: no function of Python, and never freed.
-_delete = _DELETER(_given.pop)
-ctypes.pythonapi.Py_IncRef(py_object(_delete))
+ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
+_CLEARED = 128  # bytes: sizeof(sigset_t)
+_deleters = {name: extension.deleter(name == _NEW) if extension else cast(ctypes.CDLL(None).sigemptyset, c_void_p).value
+             for name in _STRUCTS}
 
 
 def sweep():
-    """
-    Releases capsules that no consumer has taken. A capsule's destructor cannot do that: it may be called with an
-    exception set, which no Python function survives.
-    """
-    for address, entry in list(_given.items()):
-        if sys.getrefcount(entry[3]) <= 2 and any(_is_valid(entry[3], name) for name in _STRUCTS):
+    """Releases what consumers have given back, and capsules that none has taken."""
+    for address, (managed, _, _, capsule) in list(_given.items()):
+        if not c_uint64.from_buffer(managed).value or \
+                sys.getrefcount(capsule) <= _UNTAKEN and any(_is_valid(capsule, name) for name in _STRUCTS):
             _given.pop(address, None)
 
 
@@ -147,10 +151,11 @@ def capsule_of(where, address, device, max_version, read_only, life):
     for i in reversed(range(len(shape))):
         array[len(shape) + i] = step
         step *= shape[i]
-    managed = _STRUCTS[name]()
+    memory = bytearray(_CLEARED)
+    managed = _STRUCTS[name].from_buffer(memory)
     managed.tensor = _Tensor(address, *device, len(shape), *code, 1, cast(array, POINTER(c_int64)),
                              cast(addressof(array) + 8 * len(shape), POINTER(c_int64)), 0)
-    managed.deleter = cast(_delete, c_void_p)
+    managed.deleter, managed.context = _deleters[name], id(_given)
     if name == _NEW:
         managed.major, managed.minor, managed.flags = 1, 0, _READ_ONLY if read_only else 0
     capsule = _new(addressof(managed), name, None)

@@ -16,6 +16,13 @@ from errno import ETIMEDOUT
 from math import inf
 from operator import index
 
+try:
+    if "t" in sys.abiflags:
+        raise ImportError  # free-threaded: objects have another layout
+    from . import _fast as extension  # of wheels
+except ImportError:
+    extension = None
+
 OPEN_ANY = 1
 MAP_RANGE_READ_ONLY, MAP_RANGE_NO_SYNC_MEMOPS = 1, 2
 CACHE_NO_SYNC_MEMOPS = 1

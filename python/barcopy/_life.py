@@ -10,7 +10,8 @@ are counted by the interpreter, a Life exists before the library is asked for wh
 is built of functions written in C (map, filter, ctypes). Nothing is left or ended twice wherever an interrupt comes.
 
 The end is an object of its own, which a weak reference to the Life keeps in `_living`; its callback is the set's own
-discard(). So it is never part of a cycle, whose parts the garbage collector would end in any order.
+discard(). So it is never part of a cycle, whose parts the garbage collector would end in any order; and it comes before
+a cycle's parts are freed. The Life itself, and what it keeps, may be in a cycle.
 """
 import atexit
 import functools
@@ -77,7 +78,7 @@ class AtEnd:
 
 
 class _End(AtEnd):
-    __slots__ = ("keep", "parents")
+    __slots__ = ("parents",)
 
 
 class _Living(weakref.ref):
@@ -92,12 +93,14 @@ class Life:
     _as_parameter_, by which it is an argument of ctypes: the handle or pointer.
     """
 
-    __slots__ = ("__weakref__", "_as_parameter_", "_end")
+    __slots__ = ("__weakref__", "_as_parameter_", "_end", "_keep")
 
     def __init__(self, end, parents=(), keep=None):
+        if isinstance(keep, Life):
+            parents = (*parents, keep)
+        self._keep = keep, parents
         self._end = _End(map(_failed, filter(None, end)))
         self._end.parents = [parent._end for parent in parents]
-        self._end.keep = keep._end if isinstance(keep, Life) else keep
         living = _Living(self, _living.discard)
         living.end = self._end
         _living.add(living)

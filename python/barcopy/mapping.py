@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import operator
 import struct
-import sys
 import time
 import weakref
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
@@ -25,15 +24,8 @@ if TYPE_CHECKING:
     from ._hints import Buffer, DType, Piece, Writable
     from .context import Context
 
-try:
-    if "t" in sys.abiflags:
-        raise ImportError  # free-threaded: objects have another layout, and threads another order
-    from ._fast import copy as _fast, word as _word  # of wheels
-except ImportError:
-    _fast = None
-
-    def _word(*_):
-        return -1
+_fast = _lib.extension and _lib.extension.copy
+_word = _lib.extension.word if _lib.extension else lambda *_: -1
 
 _PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
@@ -70,6 +62,7 @@ class Mapping(Closable):
         self._letters = "".join(self._formats or ()).encode()
         self._handle = life._as_parameter_ = handle
         self._target = _Target.pack(handle, pointer, self.size, not self.read_only, *library().words)
+        _dlpack.sweep()
         self._begin(life)
 
     def _as_where(self):
