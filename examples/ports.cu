@@ -22,7 +22,7 @@ static __host__ __device__ unsigned number(unsigned row, unsigned step, unsigned
 /* A message: the call's name, which the library writes, the row and the step. */
 __global__ void work(barcopy_port_view_t view, unsigned first, unsigned step, volatile unsigned *rows, unsigned *wrong)
 {
-	unsigned row = first + blockIdx.x, i = threadIdx.x, message[12] = { 0, row, step };
+	unsigned row = first + blockIdx.x, i = threadIdx.x, message[3] = { 0, row, step };
 	unsigned long long largest, post;
 	barcopy_poster_t p;
 
@@ -38,7 +38,7 @@ __global__ void work(barcopy_port_view_t view, unsigned first, unsigned step, vo
 			if (largest >= THREADS || number(row, step, k) > number(row, step, (unsigned)largest))
 				atomicAdd(wrong, 1);
 	} else {
-		post = barcopy_port_post(&p, message, 12, BARCOPY_WARP_ORDERED);
+		post = barcopy_port_post(&p, message, 12, BARCOPY_PORT_NO_LIMIT, BARCOPY_WARP_ORDERED);
 		if (!post || !barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, 0))
 			atomicAdd(wrong, 1);
 	}

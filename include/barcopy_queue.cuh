@@ -35,7 +35,7 @@
  *
  *             barcopy_port_open(&p, view);
  *             ...
- *             post = barcopy_port_post(&p, message, sizeof(message), 0);
+ *             post = barcopy_port_post(&p, message, sizeof(message), BARCOPY_PORT_NO_LIMIT, 0);
  *             if (post)
  *                     barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, 0);
  *             if (barcopy_port_call(&p, message, sizeof(message), &reply, 1000000, 0)) // 1 ms
@@ -119,6 +119,15 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_or(unsigned long long addr, unsi
 		     : "l"(addr), "l"(bits)
 		     : "memory");
 	return before;
+}
+
+/* Cycles of this thread's SM. */
+BARCOPY_WARP_FN unsigned long long barcopy_warp_cycles(void)
+{
+	unsigned long long cycles;
+
+	asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
+	return cycles;
 }
 
 BARCOPY_WARP_FN unsigned long long barcopy_warp_now(void)
@@ -312,6 +321,8 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 typedef struct barcopy_poster {
 	barcopy_port_view_t view;
 	unsigned long long retired, state; /* the CPU's two words, as last read */
+	unsigned long long until;	   /* the cycle until which a post with a limit need not ask */
+	unsigned next;			   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
@@ -327,7 +338,7 @@ BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 }
 
 /** The first call of a thread, as early as it can be. No call ends the use. Returns 1, or 0 if the
- *  library has another layout: then each post and call returns 0. */
+ *  library has another layout: then each other call returns 0. */
 BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
 {
 	int known = view.generation >> 56 == BARCOPY_QUEUE_VERSION;
@@ -337,11 +348,13 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 		p->view.generation = ~0ull; /* no state */
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
+	p->until = p->next = 0;
 	barcopy_port_look(p, 0);
 	return known;
 }
 
-/** Returns 1 if this thread has seen that the port was stopped or has ended: why a post returned 0. */
+/** Returns 1 if this thread has seen that the port was stopped or has ended. If a post returned 0
+ *  without that, it had another size or no space within its limit. */
 BARCOPY_WARP_FN int barcopy_port_stopped(const barcopy_poster_t *p)
 {
 	return p->state != p->view.generation;
@@ -376,17 +389,14 @@ BARCOPY_WARP_FN void barcopy_port_line(const barcopy_poster_t *p, unsigned long 
 
 /*
  * Writes line i, this thread's, as soon as there is space: after a stop, too, so that no line is
- * left out. The first test uses what was read before the ticket: it does not wait for the load that
- * begins here, which shows a stop to the next post. Returns the post's number, or 0 if the CPU has
- * aborted.
+ * left out. The first test uses `retired`, which was read before the number was taken: it does not
+ * wait for the look that began since. Returns the post's number, or 0 if the CPU has aborted.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigned long long i,
+						    unsigned long long retired,
 						    const unsigned *data, unsigned words,
 						    unsigned head)
 {
-	unsigned long long retired = p->retired;
-
-	barcopy_port_look(p, 0);
 	if (barcopy_port_fits(p, i, retired)) {
 		barcopy_port_line(p, i, data, words, head);
 		return i + 1;
@@ -403,13 +413,91 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_put(barcopy_poster_t *p, unsigne
 	}
 }
 
-BARCOPY_WARP_FN unsigned long long barcopy_port_ticket(const barcopy_poster_t *p)
+/* ---- ports: numbers -------------------------------------------------------------------------- */
+
+/*
+ * Nobody can give a number back: the CPU waits for its line. So a post with a limit takes a number only
+ * if its line is free. Two words count. TICKET: the numbers that were taken. RESERVED: these, and the
+ * lines that posts with a limit ask for. Who asks adds to RESERVED, and what the addition returns says
+ * whether so many lines are free. If they are not, a subtraction takes the question back.
+ */
+
+/* Returns 1 if `limit` ns have passed since *start, which the first question sets. */
+BARCOPY_WARP_FN int barcopy_port_late(unsigned long long *start, unsigned long long limit)
 {
-	return barcopy_warp_add(p->view.control + BARCOPY_PORT_TICKET_AT, 1);
+	if (limit == BARCOPY_PORT_NO_LIMIT)
+		return 0;
+	if (!*start)
+		*start = barcopy_warp_now();
+	return barcopy_warp_now() - *start >= limit;
 }
 
-/** Returns the number of the last post that any thread has begun. A wait for it is one for all of them;
- *  less those that are retired, it is how many are outstanding. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_add(const barcopy_poster_t *p, unsigned word,
+						    unsigned long long n)
+{
+	return barcopy_warp_add(p->view.control + word, n);
+}
+
+/* Waits until n lines are free, and reserves them. Returns 1, or 0: not in time, or a stop. */
+BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsigned long long *start,
+					 unsigned long long limit)
+{
+	unsigned long long v[2];
+	unsigned looks = 0;
+
+	while (!barcopy_port_fits(p, barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n) + n - 1,
+				  p->retired)) {
+		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, 0ull - n);
+		do { /* without questions: those of all who wait would look like posts */
+			if (looks && barcopy_port_late(start, limit))
+				return 0;
+			if (looks++)
+				barcopy_warp_pause();
+			barcopy_port_look(p, 0);
+			barcopy_warp_load(p->view.control + BARCOPY_PORT_TICKET_AT, 0, v);
+			if (barcopy_port_stopped(p))
+				return 0;
+		} while (!barcopy_port_fits(p, v[1] + n - 1, p->retired));
+	}
+	return 1;
+}
+
+/*
+ * Takes the next n numbers, *i and those behind it. Returns 1, or 0: no space in time, or a stop.
+ * *retired: what was known before: a test by it does not wait for the look that begins here, which
+ * shows a stop to the next post.
+ *
+ * To ask first takes as long as to take a number. So a post with a limit does not ask if it begins at
+ * most 8192 cycles, 4 us, after one that found half of the ring free, and no more than a quarter of it
+ * taken by others since the thread's post before: so many may take the next numbers in the meantime.
+ */
+BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
+				      unsigned long long *retired, unsigned long long *start,
+				      unsigned long long limit)
+{
+	const int limited = limit != BARCOPY_PORT_NO_LIMIT;
+	const unsigned quarter = p->view.lines / 4;
+	unsigned long long now = limited ? barcopy_warp_cycles() : 0;
+
+	if (!limited || (now < p->until && n <= quarter))
+		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n);
+	else if (!barcopy_port_reserve(p, n, start, limit))
+		return 0;
+	*i = barcopy_port_add(p, BARCOPY_PORT_TICKET_AT, n);
+	*retired = p->retired;
+	barcopy_port_look(p, 0);
+	if (limited) {
+		p->until = (unsigned)*i - p->next <= quarter &&
+					   (unsigned)(*i + n - p->retired) <= 2 * quarter
+				   ? now + 8192
+				   : 0;
+		p->next = (unsigned)*i + n;
+	}
+	return 1;
+}
+
+/** Returns the number of the last post that any thread has begun: a wait for it is one for all of
+ *  them. Less the posts that are retired, it is how many are outstanding. */
 BARCOPY_WARP_FN unsigned long long barcopy_port_begun(const barcopy_poster_t *p)
 {
 	unsigned long long v[2];
@@ -419,20 +507,47 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_begun(const barcopy_poster_t *p)
 }
 
 /**
- * Posts a message of 1 to 48 bytes, from the words of `data` that it fills; waits while the ring is
- * full. Returns the post's number, or 0 if the size is another, if this thread has seen that the
- * port was stopped or has ended, or after an abort. BARCOPY_WARP_ORDERED: the CPU sees after its
- * receive what this thread stored before, and what others stored before a barrier.
+ * Posts n messages of `size` bytes each, 1 to 48, with numbers in a row, for one number's price and
+ * n lines. `data`: each message begins in a word of its own, (size + 3) / 4 words behind the one
+ * before. Waits, and returns 0, as barcopy_port_post(); 0, too, if n is not 1 to the port's lines.
+ * No message was posted then, unless the CPU has aborted. Otherwise returns the last one's number.
  */
-BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
-						     unsigned size, unsigned flags)
+BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, const unsigned *data,
+							  unsigned size, unsigned n,
+							  unsigned long long limit, unsigned flags)
 {
-	if (barcopy_port_stopped(p) || size - 1 >= BARCOPY_QUEUE_LINE)
+	unsigned long long i, retired, start = 0, post = 0;
+	unsigned k, words = (size + 3) / 4;
+
+	if (barcopy_port_stopped(p) || size - 1 >= BARCOPY_QUEUE_LINE || n - 1 >= p->view.lines)
 		return 0;
 	if (flags & BARCOPY_WARP_ORDERED)
-		barcopy_warp_fence(); /* before the ticket: who holds one delays all behind it */
-	return barcopy_port_put(p, barcopy_port_ticket(p), data, (size + 3) / 4, size);
+		barcopy_warp_fence(); /* before the number: who holds one delays all behind it */
+	if (!barcopy_port_take(p, n, &i, &retired, &start, limit))
+		return 0;
+	for (k = 0; k < n; k++) {
+		post = barcopy_port_put(p, i + k, retired, data + k * words, words, size);
+		if (!post)
+			return 0;
+	}
+	return post;
 }
+
+/**
+ * Posts a message of 1 to 48 bytes, from the words of `data` that it fills; waits while the ring is
+ * full, `limit` ns, 0 or BARCOPY_PORT_NO_LIMIT. Returns the post's number. Returns 0 if the size is
+ * another, if the ring was full for so long, if this thread has seen that the port was stopped or has
+ * ended, or after an abort. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
+ * stored before, and what others stored before a barrier.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
+						     unsigned size, unsigned long long limit,
+						     unsigned flags)
+{
+	return barcopy_port_post_many(p, data, size, 1, limit, flags);
+}
+
+/* ---- ports: waits and calls ------------------------------------------------------------------ */
 
 /* Between two polls. Returns 0 after an abort, or when `limit` ns have passed since *start. */
 BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *polls,
@@ -441,13 +556,7 @@ BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *polls,
 	if (++*polls % 16)
 		return 1;
 	barcopy_port_look(p, 0);
-	if (barcopy_port_aborted(p))
-		return 0;
-	if (limit == BARCOPY_PORT_NO_LIMIT)
-		return 1;
-	if (!*start)
-		*start = barcopy_warp_now();
-	return barcopy_warp_now() - *start < limit;
+	return !barcopy_port_aborted(p) && !barcopy_port_late(start, limit);
 }
 
 /** Returns 1 if the CPU has retired this post and all before it; always for 0, which is no post.
@@ -502,55 +611,85 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_claim(const barcopy_poster_t *p,
 	return to;
 }
 
-/**
- * The first half of a call: posts a message of 4 to 48 bytes whose first 4 this call writes into
- * `data`. Takes a free slot, of which there are as many as lines; waits while there is none.
- * Returns the post's number, or 0 as barcopy_port_post(), and if this thread has an open call.
- */
-BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data,
-						    unsigned size, unsigned flags)
+/* Tries the next slots until one is free. Returns the number of the call on it, or 0 as
+ * barcopy_port_patience(). */
+BARCOPY_WARP_FN unsigned long long barcopy_port_seek(barcopy_poster_t *p, unsigned long long *start,
+						     unsigned long long limit)
 {
-	unsigned long long claim, start = 0, i;
+	unsigned long long claim;
 	unsigned polls = 0;
+
+	do {
+		barcopy_warp_pause();
+		if (!barcopy_port_patience(p, &polls, start, limit))
+			return 0;
+		p->slot++;
+		claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
+		claim = barcopy_port_claim(p, claim);
+	} while (!claim);
+	return claim;
+}
+
+/* barcopy_port_ask(), of whose limit the time since *start has passed. */
+BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsigned *data,
+						       unsigned size, unsigned long long *start,
+						       unsigned long long limit, unsigned flags)
+{
+	unsigned long long claim, i, retired;
+	int taken;
 
 	if (p->call || barcopy_port_stopped(p) || size - 4 > BARCOPY_QUEUE_LINE - 4)
 		return 0;
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
 	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
-	i = barcopy_port_ticket(p); /* at the same time */
+	taken = barcopy_port_take(p, 1, &i, &retired, start, limit); /* at the same time */
 	claim = barcopy_port_claim(p, claim);
 	for (;;) {
+		if (!taken) { /* the slot's next call has the same name, which the CPU never saw */
+			if (claim)
+				barcopy_warp_add(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, ~0ull);
+			return 0;
+		}
 		/* No line waits for a slot: the answer that frees one may be a later call's. */
 		p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
 		p->call = claim ? p->call : 0;
 		data[0] = p->call;
-		i = barcopy_port_put(p, i, data, (size + 3) / 4,
+		i = barcopy_port_put(p, i, retired, data, (size + 3) / 4,
 				     BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
 		if (claim || !i)
 			break;
-		do {
-			barcopy_warp_pause();
-			if (!barcopy_port_patience(p, &polls, &start, BARCOPY_PORT_NO_LIMIT))
-				return 0;
-			p->slot++;
-			claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
-			claim = barcopy_port_claim(p, claim);
-		} while (!claim);
-		i = barcopy_port_ticket(p);
+		claim = barcopy_port_seek(p, start, limit);
+		if (!claim)
+			return 0;
+		taken = barcopy_port_take(p, 1, &i, &retired, start, limit);
 	}
 	if (!i)
 		p->call = 0;
 	return i;
 }
 
-/** The other half: waits for the answer to the open call, 56 bits. Returns 1, or 0 if no call is
- *  open, if `limit` ns have passed (the call stays open) or if the CPU has aborted. Flags as
- *  barcopy_port_taken(). */
-BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *reply,
-				       unsigned long long limit, unsigned flags)
+/**
+ * The first half of a call: posts a message of 4 to 48 bytes whose first 4 this call writes into
+ * `data`. Takes a free slot, of which there are as many as lines; waits while there is none, or no
+ * space, `limit` ns in all. Returns the post's number, or 0 as barcopy_port_post(), and if this thread
+ * has an open call.
+ */
+BARCOPY_WARP_FN unsigned long long barcopy_port_ask(barcopy_poster_t *p, unsigned *data,
+						    unsigned size, unsigned long long limit,
+						    unsigned flags)
 {
-	unsigned long long at = barcopy_port_slot(p), word[2], start = 0;
+	unsigned long long start = 0;
+
+	return barcopy_port_ask_by(p, data, size, &start, limit, flags);
+}
+
+/* barcopy_port_reply(), of whose limit the time since *start has passed. */
+BARCOPY_WARP_FN int barcopy_port_reply_by(barcopy_poster_t *p, unsigned long long *reply,
+					  unsigned long long *start, unsigned long long limit,
+					  unsigned flags)
+{
+	unsigned long long at = barcopy_port_slot(p), word[2];
 	unsigned polls = 0;
 
 	if (!p->call)
@@ -559,7 +698,7 @@ BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *
 		barcopy_warp_load(at, 0, word);
 		if (word[0] >> BARCOPY_PORT_REPLY_BITS == (p->call & 0xff))
 			break;
-		if (!barcopy_port_patience(p, &polls, &start, limit))
+		if (!barcopy_port_patience(p, &polls, start, limit))
 			return 0;
 	}
 	if (flags & BARCOPY_WARP_ORDERED)
@@ -568,6 +707,17 @@ BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *
 	barcopy_warp_add(at + BARCOPY_PORT_CLAIM_AT, 1);
 	p->call = 0;
 	return 1;
+}
+
+/** The other half: waits for the answer to the open call, 56 bits. Returns 1, or 0 if no call is
+ *  open, if `limit` ns have passed (the call stays open) or if the CPU has aborted. Flags as
+ *  barcopy_port_taken(). */
+BARCOPY_WARP_FN int barcopy_port_reply(barcopy_poster_t *p, unsigned long long *reply,
+				       unsigned long long limit, unsigned flags)
+{
+	unsigned long long start = 0;
+
+	return barcopy_port_reply_by(p, reply, &start, limit, flags);
 }
 
 /** Drops the open call: its slot is free again when the answer has come. A thread that ends with an
@@ -580,12 +730,15 @@ BARCOPY_WARP_FN void barcopy_port_drop(barcopy_poster_t *p)
 	p->call = 0;
 }
 
-/** A whole call. Returns 1, or 0 as the two halves do; no call stays open. */
+/** A whole call, both halves within `limit` ns. Returns 1, or 0 as they do; no call stays open. */
 BARCOPY_WARP_FN int barcopy_port_call(barcopy_poster_t *p, unsigned *data, unsigned size,
 				      unsigned long long *reply, unsigned long long limit,
 				      unsigned flags)
 {
-	if (barcopy_port_ask(p, data, size, flags) && barcopy_port_reply(p, reply, limit, flags))
+	unsigned long long start = 0;
+
+	if (barcopy_port_ask_by(p, data, size, &start, limit, flags) &&
+	    barcopy_port_reply_by(p, reply, &start, limit, flags))
 		return 1;
 	barcopy_port_drop(p);
 	return 0;

@@ -84,8 +84,8 @@ BARCOPY_WARP_FN unsigned post_word(unsigned who, unsigned n, unsigned i)
 /*
  * `producers` threads, in blocks of 32, numbered from `first` on, post `count` messages each, of 16 to
  * 48 bytes. Bit 0 of `how`: ordered. Bit 1: they are calls, whose answer is the fifth word * 65536 ^
- * the third. Bit 2: each waits until its post is taken. Adds to sum[0] the answers that are wrong, to
- * sum[1] the posts that were accepted.
+ * the third. Bit 2: each waits until its post is taken. Bit 3: with a limit of 1 ms, again and again.
+ * Adds to sum[0] the answers that are wrong, to sum[1] the posts that were accepted.
  */
 KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned producers, unsigned count,
 			  unsigned how, unsigned long long *sum)
@@ -93,6 +93,7 @@ KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned pro
 	unsigned who = blockIdx.x * 32 + barcopy_warp_lane(), data[12], n, i, open = 1;
 	unsigned flags = how & 1 ? BARCOPY_WARP_ORDERED : 0;
 	unsigned long long reply, post, bad = 0, made = 0;
+	unsigned long long limit = how & 8 ? 1000000 : BARCOPY_PORT_NO_LIMIT;
 	barcopy_poster_t p;
 
 	if (who >= producers)
@@ -103,12 +104,16 @@ KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned pro
 		for (i = 0; i < 12; i++)
 			data[i] = post_word(who, n, i);
 		if (how & 2) {
-			post = barcopy_port_ask(&p, data, 48, flags);
+			do
+				post = barcopy_port_ask(&p, data, 48, limit, flags);
+			while (!post && how & 8 && !barcopy_port_stopped(&p));
 			made += post != 0;
 			open = post && barcopy_port_reply(&p, &reply, BARCOPY_PORT_NO_LIMIT, flags);
 			bad += open && reply != (((unsigned long long)data[5] << 16) ^ n);
 		} else {
-			post = barcopy_port_post(&p, data, 16 + (who + n) % 33, flags);
+			do
+				post = barcopy_port_post(&p, data, 16 + (who + n) % 33, limit, flags);
+			while (!post && how & 8 && !barcopy_port_stopped(&p));
 			made += post != 0;
 			open = post && (!(how & 4) ||
 					barcopy_port_wait(&p, post, BARCOPY_PORT_NO_LIMIT, flags));

@@ -144,7 +144,7 @@ __global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, i
 			if (ok && reply != ((unsigned long long)who << 24 ^ n))
 				atomicAdd(sum + 1, 1);
 		} else {
-			unsigned long long at = barcopy_port_post(&p, m, 48, flags);
+			unsigned long long at = barcopy_port_post(&p, m, 48, BARCOPY_PORT_NO_LIMIT, flags);
 
 			ok = at && (!(how & WAIT) || barcopy_port_wait(&p, at, BARCOPY_PORT_NO_LIMIT, flags));
 		}

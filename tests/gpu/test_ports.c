@@ -16,7 +16,7 @@
 
 #define WAIT UINT64_C(20000000000)
 
-enum { KERNELS = 4, ORDERED = 1, CALLS = 2, WAITS = 4, SOME = 32 };
+enum { KERNELS = 4, ORDERED = 1, CALLS = 2, WAITS = 4, LIMITS = 8, SOME = 32 };
 
 static CUmodule module;
 static CUfunction kernel;
@@ -136,9 +136,11 @@ static void finish(uint32_t flags)
 /* Four kernels in four streams, each twice; rings that are full all the time, and roomy ones. */
 static void test_kernels(void)
 {
-	static const unsigned int hows[] = { 0, ORDERED, CALLS, CALLS | ORDERED, WAITS, WAITS | ORDERED };
+	static const unsigned int hows[] = { 0,		      ORDERED, CALLS,
+					     CALLS | ORDERED, WAITS,   WAITS | ORDERED,
+					     LIMITS,	      LIMITS | CALLS };
 
-	for (unsigned int i = 0; i < 12; i++) {
+	for (unsigned int i = 0; i < 2 * sizeof(hows) / sizeof(hows[0]); i++) {
 		uint32_t flags = i % 2 ? BARCOPY_PORT_MANUAL : 0;
 		unsigned int count = hows[i / 2] ? 5 : 20;
 		int rc = 0;

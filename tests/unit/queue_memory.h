@@ -101,7 +101,9 @@ enum {
 
 enum {
 	AT_CREDIT = CONTROL + BARCOPY_QUEUE_CREDIT_AT / 8,
-	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8
+	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
+	AT_TICKET = CONTROL + BARCOPY_PORT_TICKET_AT / 8,
+	AT_RESERVED = CONTROL + BARCOPY_PORT_RESERVED_AT / 8
 };
 
 /* What an agent knows: for each word the number of the oldest value that it may still load. */
@@ -169,6 +171,9 @@ static struct {
 	ucontext_t context[AGENTS], caller;
 	char *stacks;
 	bool done[AGENTS], waits[AGENTS];
+	bool exact; /* no number is taken before its line is free */
+	uint64_t taken[AGENTS]; /* numbers, up to this one */
+	unsigned int step_cycles;
 	unsigned int until[AGENTS], steps;
 	int me;
 	unsigned int turn[DEVICE], arrived[2];
@@ -653,9 +658,17 @@ static uint64_t clock_reads, line_loads, acquires; /* of kernels, in all runs */
 #define __popc(bits)	     __builtin_popcount(bits)
 #define barcopy_warp_lane()  ((unsigned int)m.me)
 #define barcopy_warp_fence() warp_fence(__LINE__)
-#define barcopy_warp_pause() yield()
+#define barcopy_warp_pause() device_pause()
+#define barcopy_warp_cycles() ((uint64_t)m.steps * m.step_cycles)
 #define barcopy_warp_now()   (clock_reads++, explored_time())
 #define barcopy_warp_hint()  below(LINES)
+
+static void device_pause(void)
+{
+	if (m.exact && m.taken[m.me] > newest(addr_of(0, AT_CREDIT)) + m.lines)
+		wrong("a post with a limit waits with its number");
+	yield();
+}
 
 static uint64_t device_load(uintptr_t addr, bool acquire)
 {
@@ -743,6 +756,8 @@ static unsigned long long barcopy_warp_add(unsigned long long addr, unsigned lon
 	uint64_t value = newest(addr);
 
 	replace(addr, value + n);
+	if (word_of(addr) == AT_TICKET)
+		m.taken[m.me] = value + n;
 	if (!below(10))
 		m.until[m.me] = m.steps + below(3000);
 	yield();

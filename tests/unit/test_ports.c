@@ -16,7 +16,7 @@
 #define MILLISECOND UINT64_C(1000000)
 #define WAIT	    (60000 * MILLISECOND) /* for what comes unless the test fails */
 
-enum { ORDERED = 1, CALLS = 2, WAITS = 4 };
+enum { ORDERED = 1, CALLS = 2, WAITS = 4, LIMITS = 8 };
 
 static CUmodule module;
 static CUstream stream;
@@ -219,6 +219,21 @@ static void retire(void)
 	OK(barcopy_port_retire(p, 17, 16));
 	receive_all(p, 8);
 	ck_assert_uint_eq(made(), 40);
+	OK(barcopy_port_destroy(p));
+}
+
+/* Posts with a limit hold no number while the ring is full: a stop ends them, and what is there comes. */
+static void limited(void)
+{
+	const struct timespec t = { .tv_nsec = 20 * 1000 * 1000 };
+	barcopy_port_t p = new_port(16, 0);
+
+	launch(p, 4, 20, LIMITS);
+	nanosleep(&t, NULL);
+	OK(barcopy_port_stop(p, 0));
+	ck_assert_uint_le(made(), 16);
+	receive_all(p, (uint32_t)made());
+	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
 	OK(barcopy_port_destroy(p));
 }
 
@@ -522,6 +537,7 @@ static const struct unit_test tests[] = {
 	{ "rests", rests, NULL },
 	{ "what kernels hear", shown, NULL },
 	{ "posts that are retired", retire, NULL },
+	{ "a full ring and a limit", limited, NULL },
 	{ "answers", answers, NULL },
 	{ "answers by a fence", answers, "GDRCOPY_CPU_MASK=-movdiri" },
 	{ "a receive that sleeps", idle, NULL },
