@@ -317,6 +317,10 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 
 #define BARCOPY_PORT_NO_LIMIT (~0ull)
 
+/** A flag of posts and asks: nobody waits until this post is taken. A CPU that receives posts one by
+ *  one then takes more in a second. A wait for it, or for all posts, may end later. */
+#define BARCOPY_PORT_UNAWAITED BARCOPY_PORT_HEAD_UNAWAITED
+
 /** One thread's use of a port, in registers. Only this header uses the fields. */
 typedef struct barcopy_poster {
 	barcopy_port_view_t view;
@@ -526,7 +530,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
 	if (!barcopy_port_take(p, n, &i, &retired, &start, limit))
 		return 0;
 	for (k = 0; k < n; k++) {
-		post = barcopy_port_put(p, i + k, retired, data + k * words, words, size);
+		post = barcopy_port_put(p, i + k, retired, data + k * words, words,
+					size | (flags & BARCOPY_PORT_UNAWAITED));
 		if (!post)
 			return 0;
 	}
@@ -656,7 +661,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 		p->call = claim ? p->call : 0;
 		data[0] = p->call;
 		i = barcopy_port_put(p, i, retired, data, (size + 3) / 4,
-				     BARCOPY_PORT_HEAD_CALL | (claim ? size : 0));
+				     BARCOPY_PORT_HEAD_CALL |
+					     (claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
 		if (claim || !i)
 			break;
 		claim = barcopy_port_seek(p, start, limit);

@@ -57,7 +57,10 @@ typedef struct barcopy_queue_view {
 #define BARCOPY_QUEUE_LAP_MASK  0xffu /* the next 8 bits: the lap; the last 8: the header */
 #define BARCOPY_QUEUE_HEAD_SIZE 0x7fu /* header: bytes of the message, 1 to 48 */
 #define BARCOPY_QUEUE_HEAD_STOP 0x80u /* header: no message; the kernel shall stop */
-#define BARCOPY_PORT_HEAD_CALL  0x80u /* header of a port's line: a call; of size 0: no post */
+
+#define BARCOPY_PORT_HEAD_SIZE	    0x3fu /* header of a port's line: bytes of the message, 1 to 48 */
+#define BARCOPY_PORT_HEAD_UNAWAITED 0x40u /* header: nobody waits until the post is taken */
+#define BARCOPY_PORT_HEAD_CALL	    0x80u /* header: a call; of size 0: no post */
 
 /** The same of a port, for all kernels. */
 typedef struct barcopy_port_view {
@@ -215,10 +218,13 @@ int barcopy_port_create(gdr_t g, int device, const barcopy_port_options_t *optio
 int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
 
 /**
- * Receives 1 to `n` posts, in the order of their numbers; waits for the first. Without
- * BARCOPY_PORT_MANUAL it first retires those of the receive before, and kernels see that at once. If
- * a thread posted one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had
- * stored before, as after barcopy_queue_receive(). One thread at a time.
+ * Receives 1 to `n` posts, in the order of their numbers; waits for the first. If a thread posted
+ * one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
+ * after barcopy_queue_receive(). One thread at a time.
+ *
+ * Without BARCOPY_PORT_MANUAL it first retires the posts of the receive before, and kernels see that at
+ * once. If all have BARCOPY_PORT_UNAWAITED, kernels may see it later: when 32 are retired (a quarter of
+ * a ring of less than 128 lines), or before a receive waits.
  * @param messages    entries from *count on are undefined afterwards
  * @param count       set to the number of posts received; to 0 with ETIMEDOUT and EPIPE
  * @param timeout_ns  as in barcopy_queue_send(), but calls with 0 check the CUDA context as well

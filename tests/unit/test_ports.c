@@ -16,7 +16,7 @@
 #define MILLISECOND UINT64_C(1000000)
 #define WAIT	    (60000 * MILLISECOND) /* for what comes unless the test fails */
 
-enum { ORDERED = 1, CALLS = 2, WAITS = 4, LIMITS = 8 };
+enum { ORDERED = 1, CALLS = 2, WAITS = 4, LIMITS = 8, UNAWAITED = 16 };
 
 static CUmodule module;
 static CUstream stream;
@@ -172,25 +172,34 @@ static void rests(void)
 	}
 }
 
-/* Each receive tells kernels of what those before gave. */
+/* Each receive tells kernels of what those before gave: of posts that nobody waits for when there are 32. */
 static void shown(void)
 {
 	static const struct {
-		uint32_t take, shown;
-	} steps[] = { { 16, 0 }, { 16, 16 }, { 1, 32 }, { 15, 33 }, { 4, 48 } };
-	barcopy_port_t p = new_port(1024, 0);
-	const struct gdri_port *port = gdri_ring_find(&gdri_ports, p);
+		uint32_t take, shown, unawaited;
+	} steps[] = { { 16, 0, 0 },  { 16, 16, 0 }, { 1, 32, 32 }, { 15, 33, 32 },
+		      { 4, 48, 32 }, { 1, 52, 32 }, { 1, 53, 53 }, { 1, 53, 53 } };
+	const struct gdri_port *port;
+	barcopy_port_t p;
 
-	launch(p, 1, 52, 0);
-	CU(cuda.cuStreamSynchronize(stream));
-	for (size_t i = 0; i < COUNT(steps); i++) {
-		OK(barcopy_port_receive(p, m, steps[i].take, &n, WAIT));
-		ck_assert_uint_eq(n, steps[i].take);
-		ck_assert_uint_eq(port->shown, steps[i].shown);
+	for (int unawaited = 0; unawaited < 2; unawaited++) {
+		p = new_port(1024, 0);
+		port = gdri_ring_find(&gdri_ports, p);
+		launch(p, 1, 52, unawaited ? UNAWAITED : 0);
+		launch(p, 1, 1, 0);
+		launch(p, 1, 20, UNAWAITED);
+		CU(cuda.cuStreamSynchronize(stream));
+		for (size_t i = 0; i < COUNT(steps); i++) {
+			OK(barcopy_port_receive(p, m, steps[i].take, &n, WAIT));
+			ck_assert_uint_eq(n, steps[i].take);
+			ck_assert_uint_ge(m[0].size, 16);
+			ck_assert_uint_eq(port->shown, unawaited ? steps[i].unawaited : steps[i].shown);
+		}
+		receive_all(p, 18);
+		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
+		ck_assert_uint_eq(port->shown, 73);
+		OK(barcopy_port_destroy(p));
 	}
-	FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
-	ck_assert_uint_eq(port->shown, 52);
-	OK(barcopy_port_destroy(p));
 }
 
 /* In any order; a full ring waits for the first one, a range is refused as a whole. */

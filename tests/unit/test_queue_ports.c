@@ -40,6 +40,7 @@ static struct {
 	bool limits; /* each post has a limit */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
+	uint64_t due; /* the last post that is not unawaited */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
 	uint64_t open_call[PRODUCERS];
 	/* The message whose bulk data are stored; 0: the word is free. Its post; 0: it is a call. */
@@ -68,7 +69,7 @@ static uint64_t answer_to(uint64_t n, int who)
 	return (n % 8 ? mix(n, (uint64_t)who + 77, 5) : UINT64_MAX) >> 8;
 }
 
-enum { ORDERED = 1, A_CALL = 2, HAS_BULK = 4, MANY = 8 }; /* and, of many, their size * 256 */
+enum { ORDERED = 1, A_CALL = 2, HAS_BULK = 4, MANY = 8, UNAWAITED = 16 }; /* and, of many, their size * 256 */
 
 /*
  * An ordered wait has ended: for post `post`, or for the answer to call n. The CPU has read the bulk
@@ -203,19 +204,21 @@ static void finish_call(barcopy_poster_t *p, int who, bool must)
 static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 {
 	unsigned int count = 1 + below(m.lines < 3 ? m.lines : 3), data[36], size, k;
+	unsigned int unawaited = below(2) ? UNAWAITED : 0;
 	uint64_t n = run.sent[who] + 1, post, start = (uint64_t)m.steps * STEP_NS;
 	unsigned long long most = post_limit();
 	bool late = run.stopped;
 
 	size = size_of(n, who, MANY);
 	for (k = 0; k < count; k++)
-		fill(data + k * ((size + 3) / 4), n + k, who, flags | MANY | (size << 8));
+		fill(data + k * ((size + 3) / 4), n + k, who, flags | unawaited | MANY | (size << 8));
 	run.sent[who] += count;
 	if (flags) {
 		append(addr_of(0, OUT + (unsigned int)m.me), n + count - 1, m.released[m.me]);
 		maybe();
 	}
-	post = barcopy_port_post_many(p, data, size, count, most, flags);
+	post = barcopy_port_post_many(p, data, size, count, most,
+				      flags | (unawaited ? BARCOPY_PORT_UNAWAITED : 0));
 	note_post(p, who, post, count, late, most);
 	run.many += post && count > 1;
 	if (!post)
@@ -226,7 +229,7 @@ static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 
 static void one_post(barcopy_poster_t *p, int who)
 {
-	unsigned int flags = below(2), data[12], how = below(6), first;
+	unsigned int flags = below(2), unawaited, data[12], how = below(6), first;
 	bool call = how < 2, late = run.stopped, bulk;
 	unsigned long long most, reply;
 	uint64_t n, post, start;
@@ -241,7 +244,8 @@ static void one_post(barcopy_poster_t *p, int who)
 		return; /* aborted */
 	run.asked += call;
 	n = ++run.sent[who];
-	fill(data, n, who, flags | (call ? A_CALL : 0u));
+	unawaited = below(2) ? BARCOPY_PORT_UNAWAITED : 0;
+	fill(data, n, who, flags | (call ? A_CALL : 0u) | (unawaited ? UNAWAITED : 0u));
 	if (flags) {
 		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
 		maybe();
@@ -259,7 +263,7 @@ static void one_post(barcopy_poster_t *p, int who)
 		run.bulk[who] = bulk ? n : run.bulk[who];
 		run.bulk_post[who] = bulk ? 0 : run.bulk_post[who];
 		most = run.limits ? 20000000 : limit();
-		if (barcopy_port_call(p, data, 48, &reply, most, flags)) {
+		if (barcopy_port_call(p, data, 48, &reply, most, flags | unawaited)) {
 			check_reply(reply, who, n, flags);
 			run.calls++;
 		} else {
@@ -275,8 +279,8 @@ static void one_post(barcopy_poster_t *p, int who)
 	}
 	most = post_limit();
 	run.asking += call;
-	post = call ? barcopy_port_ask(p, data, 48, most, flags)
-		    : barcopy_port_post(p, data, size_of(n, who, flags), most, flags);
+	post = call ? barcopy_port_ask(p, data, 48, most, flags | unawaited)
+		    : barcopy_port_post(p, data, size_of(n, who, flags), most, flags | unawaited);
 	run.asking -= call;
 	run.opened += call && post;
 	note_post(p, who, post, 1, late, most);
@@ -507,6 +511,8 @@ static void check_message(const barcopy_port_message_t *got)
 	if (flags & ORDERED && oldest(0, OUT + (unsigned int)who) < n)
 		wrong("what was stored before an ordered post is not seen");
 	ck_assert_uint_lt(run.count, COUNT(run.items));
+	if (!(flags & UNAWAITED))
+		run.due = got->post;
 	run.items[run.count] = (struct item){ .msg = *got, .who = who, .n = n };
 	know_gates(true);
 	if (!port.manual && !got->call)
@@ -590,7 +596,7 @@ static void receiver(void)
 		run.rested = false;
 		run.most = most;
 		run.began = 0;
-		before = port.received;
+		before = run.due;
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (!port.manual && !is_shown(before))
 			wrong("a receive keeps what it has retired");
@@ -717,11 +723,12 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	port.ring = m.q[0].ring;
 	port.open = open;
 	port.done = done;
+	port.quantum = m.lines / 4 ? m.lines / 4 : 1;
 	port.manual = below(2);
 	port.spin_ns = below(2) ? 0 : 2000000;
 	port.yield_ns = 1000000;
 	port.sleep_ns = below(2) ? 1000000 : 3 * GDRI_ASK_NS;
-	port.received = port.retired = port.shown = m.base;
+	port.received = port.retired = port.shown = port.due = m.base;
 	port.view = (barcopy_port_view_t){
 		.ring = addr_of(0, REPLIES),
 		.control = addr_of(0, CONTROL),
