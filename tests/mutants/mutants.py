@@ -6,17 +6,22 @@
   tests/mutants/mutants.py [-o BUILD_DIR] --fences
   tests/mutants/mutants.py --stale
 
-The changes of a seed are COUNT (40) first-order mutants of each layer of src/ and of include/barcopy_queue.cuh (layer
-queue), chosen by a hash of the seed and the changed line, so that an edit elsewhere in the tree keeps them; then those
-of tests/mutants/mutants.txt. They are errors that people make: a condition or one clause of it wrong, a result or a
-call dropped, a lock taken late or given up early, two arguments or table entries swapped, a constant changed and the
-like; changes() has them all. -f limits both to files whose path begins with FILE. The seed `fresh` is drawn and
-printed; two of them are the default.
+The changes of a seed are COUNT (40) first-order mutants of each layer of src/, of include/barcopy_queue.cuh (layer
+queue), of python/ and of tools/, chosen by a hash of the seed and the changed line, so that an edit elsewhere in the
+tree keeps them; then those of tests/mutants/mutants.txt. They are errors that people make: a condition or one clause of
+it wrong, a result or a call dropped, a lock taken late or given up early, two arguments or table entries swapped, a
+constant changed and the like; changes() has them all, python_changes.py those of Python. -f limits both to files whose
+path begins with FILE. The seed `fresh` is drawn and printed; two of them are the default.
 
 tests/mutants/mutants.alive holds what may live. `floor` lines have the percentage of a layer's mutants that must die,
 all seeds together; a layer that -f cuts is not judged. The other lines are equivalents, which are not run: FILE
 FUNCTION, the changed line, and the reason, separated by tabs. Survivors are printed in that form. No line number is in
 it: an equivalent stays one until its own line changes, and a line that names no mutant any more fails.
+
+A program that exceeds its limit, on a machine that is busy, runs again alone, with a long one. Only a mutant that
+exceeds that too is dead by it: column `hangs`.
+
+Python's mutants meet its tests, without and with the extension; a tool's its scripts of tests/tools.
 
 --fences takes out one fence of the copies after another instead: its instruction in fence.h, each call of it, and the
 rule that cached mappings need none. test_copy_fences must fail by an assertion.
@@ -30,6 +35,8 @@ of the file before run first; BUILD_DIR/mutants.json remembers them. What they a
 import argparse, collections, concurrent.futures, glob, hashlib, json, math, os, random, re, shutil, signal
 import subprocess, sys, tempfile, threading, time
 
+from python_changes import changes as python_changes
+
 ERRNO = 'EINVAL ENOMEM ENOENT EACCES EBUSY ENOTSUP EIO ENODEV EAGAIN ETIMEDOUT EPERM EFAULT ENOSYS EMFILE'.split()
 # Programs that call a layer by itself, whatever the other layers do.
 ONLY = dict(test_copy_fences='copy queue', test_copy_diff='copy', test_copy_discipline='copy', test_copy_cpu='copy',
@@ -39,8 +46,17 @@ WEIGHT = dict(lock=3, release=2, order=3, off=2, flag=2, text=.3, relation=1.5, 
 Mutant = collections.namedtuple('Mutant', 'file function line op text source programs')
 
 
+# Of tools/: which scripts run what is there. The rest of the tools, in perf/, uses tools/common.
+TOOL_TESTS = {'doctor': ['tools/test_doctor'], 'sanity': ['tools/test_sanity', 'tools/test_inherited'],
+              'common': ['tools/test_tools', 'tools/test_copy_tools', 'tools/test_sanity', 'tools/test_doctor']}
+LONG = 300  # seconds, for a program that runs alone
+PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(
+    [p, '-c', 'import numpy'], stderr=subprocess.DEVNULL).returncode), 'python3')
+
+
 def layer(file):
-    return 'queue' if file.startswith('include/') else file.split('/')[1]
+    first = file.split('/')[0]
+    return {'include': 'queue', 'python': 'python', 'tools': 'tools'}.get(first) or file.split('/')[1]
 
 
 # ---- mutants ------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ def constants(s, m, begin, end):
     for x in re.compile(r"(?<![\w.'])(\d+|0x[\da-fA-F]+)([uUlL]*)(?![\w.'])").finditer(m, begin, end):
         if hint(m, x.start(), x.end()):
             continue
-        n = int(x[1], 0)
+        n = int(x[1], 8 if re.fullmatch('0[0-7]+', x[1]) else 0)
         new = n + 1 if n < 8 or n & (n - 1) else 2 * n
         yield 'constant', x.start(), x.end(), f'{new:#x}{x[2]}' if x[1][:2] == '0x' else f'{new}{x[2]}'
     for x in re.compile(r'\{').finditer(m, begin, end):
@@ -248,7 +264,7 @@ def all_of(file):
     """Every mutant of a file."""
     with open(file) as f:
         s = f.read()
-    m = masked(s)
+    m = masked(s) if not file.endswith('.py') else s
     seen, sources = collections.Counter(), set()
 
     def mutant(function, op, a, b, new):
@@ -267,6 +283,10 @@ def all_of(file):
             text += f' #{seen[function, text]}'
         yield Mutant(file, function, s.count('\n', 0, a) + 1, op, text, source, ())
 
+    if file.endswith('.py'):
+        for change in python_changes(s):
+            yield from mutant(*change)
+        return
     for body in re.finditer(r'^\{\n.*?^\}', m, re.S | re.M):
         head = m[max(m.rfind('\n}', 0, body.start()), m.rfind(';\n', 0, body.start()), 0):body.start()]
         names = [n for n in re.findall(r'(\w+)\s*\(', head) if not n.startswith('__')]
@@ -333,10 +353,11 @@ def fences():
 class Runner:
     def __init__(self, out, programs):
         self.programs, self.base, self.lock, self.seen = programs, {}, threading.Lock(), f'{out}/mutants.json'
-        self.scripts = [] if programs == ['test_copy_fences'] else ['explore/seeds']
+        self.scripts = ['explore/seeds'] if 'test_rm' in programs else []
         # --fences: the case that looks at fences; the others cost three seconds for each mutant.
         self.env = dict(CK_RUN_CASE='calls') if programs == ['test_copy_fences'] else {}
         self.hits = collections.Counter()
+        self.turn, self.running, self.alone = threading.Condition(), 0, False
         if os.path.exists(self.seen):
             with open(self.seen) as f:
                 self.hits.update(json.load(f))
@@ -344,11 +365,12 @@ class Runner:
         self.dir = tempfile.mkdtemp(prefix='mutants.', dir=out)
         self.tree = f'{self.dir}/tree'
         os.mkdir(self.tree)
-        for name in ('Makefile', 'CHANGELOG.md', 'src', 'include', 'tests', 'sim', 'perf', 'tools', 'docs'):
+        for name in ('Makefile', 'CHANGELOG.md', 'LICENSE', 'README.md', 'src', 'include', 'tests', 'sim', 'perf',
+                     'tools', 'docs', 'python', 'packaging', 'examples'):
             if os.path.exists(name):
                 subprocess.run(['cp', '-a', name, self.tree], check=True)
         os.mkdir(f'{self.tree}/build')
-        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'perf', 'tools', 'sim', 'explore':
+        for name in 'libgdrapi.*', 'flags', 'src', 'tests', 'perf', 'tools', 'sim', 'explore', 'gdrcopy_*', 'copybench':
             for part in glob.glob(f'{out}/{name}'):
                 subprocess.run(['cp', '-a', part, f'{self.tree}/build'], check=True)
         prefix = '|'.join(map(re.escape, (out, os.path.relpath(out))))
@@ -363,19 +385,56 @@ class Runner:
         return subprocess.run(['make', '-s', '-C', tree, 'O=build', *targets], env=env, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def run(self, tree, program, limit, wanted=None):
-        """Whether the program fails; with `wanted`, and prints that."""
+    def command(self, tree, program):
+        """Its words and its environment: a program of build/tests, a script tests/DIR/NAME.sh, or a file of
+        tests/python without or with (+) the extension."""
         sim = f'{tree}/build/sim'
+        env = dict(os.environ, LD_LIBRARY_PATH=sim, GDRSIM_DIR=sim, GDRCOPY_TEST_QUICK='1', TMPDIR=f'{tree}/tmp',
+                   **self.env)
+        if program.startswith('python/'):
+            module = f'{tree}/fast' if program[-1] == '+' else f'{tree}/python'
+            env.update(LD_LIBRARY_PATH=f'{sim}:{tree}/build', LD_PRELOAD=f'{sim}/libnvidia_node.so', PYTHONPATH=module,
+                       PYTHONDONTWRITEBYTECODE='1')
+            words = [PYTHON, '-X', 'dev', '-W', 'error', '-m', 'unittest', '-f']
+            return words + [f'tests/{program.rstrip("+")}.py'], env
+        if '/' in program:
+            return ['bash', f'tests/{program}.sh', 'build', 'build/sim'], dict(os.environ, TMPDIR=f'{tree}/tmp')
+        return [f'{tree}/build/tests/{program}'], env
+
+    def run(self, tree, program, limit, wanted=None):
+        """Whether the program fails, with `wanted` and prints that; 'hangs' if it exceeds the limit, and LONG alone."""
+        with self.turn:
+            self.turn.wait_for(lambda: not self.alone)
+            self.running += 1
+        try:
+            result = self.once(tree, program, limit, wanted)
+        finally:
+            with self.turn:
+                self.running -= 1
+                self.turn.notify_all()
+        if result != 'hangs':
+            return result
+        with self.turn:
+            self.turn.wait_for(lambda: not self.alone)
+            self.alone = True
+            self.turn.wait_for(lambda: not self.running)
+        try:
+            return self.once(tree, program, max(LONG, limit), wanted)
+        finally:
+            with self.turn:
+                self.alone = False
+                self.turn.notify_all()
+
+    def once(self, tree, program, limit, wanted):
         os.makedirs(f'{tree}/tmp', exist_ok=True)
-        p = subprocess.Popen([f'{tree}/build/tests/{program}'], cwd=tree, stdin=subprocess.DEVNULL, text=True,
-                             stdout=subprocess.PIPE if wanted else subprocess.DEVNULL, stderr=subprocess.STDOUT,
-                             start_new_session=True, env=dict(os.environ, LD_LIBRARY_PATH=sim, GDRSIM_DIR=sim,
-                                                              GDRCOPY_TEST_QUICK='1', TMPDIR=f'{tree}/tmp',
-                                                              **self.env))
+        words, env = self.command(tree, program)
+        p = subprocess.Popen(words, cwd=tree, stdin=subprocess.DEVNULL, text=True, env=env, start_new_session=True,
+                             stdout=subprocess.PIPE if wanted else subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        hangs = False
         try:
             text, _ = p.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            text = ''
+            text, hangs = '', True
         # What is left of its session: Check gives each test a process group.
         for stat in glob.glob('/proc/[0-9]*/stat'):
             try:
@@ -385,13 +444,16 @@ class Runner:
             except (OSError, IndexError):
                 pass
         p.wait()
-        return p.returncode not in (0, 77) and (not wanted or wanted in text)
+        return 'hangs' if hangs else p.returncode not in (0, 77) and (not wanted or wanted in text)
 
     def begin(self):
         """Builds the tree without a change, and times the programs; one that fails serves no more."""
-        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', 'build/tests/explore', *(f'build/tests/{p}' for p in self.programs)])
-        if built.returncode:
-            sys.exit(built.stdout)
+        others = ['tools', 'build/tests/test_doctor'] if any('/' in p for p in self.programs) else []
+        others += ['build/tests/explore'] if self.scripts else []
+        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', *others,
+                                      *(f'build/tests/{p}' for p in self.programs if '/' not in p)])
+        if built.returncode or not self.extension(self.tree):
+            sys.exit(built.stdout or 'the extension is not built')
 
         def one(program):
             start = time.time()
@@ -399,15 +461,18 @@ class Runner:
             self.base[program] = time.time() - start
             return program if failed else None
 
-        failed = set(pool.map(one, self.programs)) | {None if self.passes(self.tree, p) else p for p in self.scripts}
+        failed = set(pool.map(one, self.programs + self.scripts))
         self.programs = [p for p in self.programs if p not in failed]
         self.scripts = [p for p in self.scripts if p not in failed]
         return sorted(failed - {None})
 
-    def passes(self, tree, script):
-        """Whether tests/SCRIPT.sh does not fail."""
-        return subprocess.run(['bash', f'tests/{script}.sh', 'build', 'build/sim'], cwd=tree, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL).returncode in (0, 77)
+    def extension(self, tree):
+        """Whether the module with the extension is built, in the tree's fast/."""
+        shutil.rmtree(f'{tree}/fast', ignore_errors=True)
+        shutil.copytree(f'{tree}/python', f'{tree}/fast')
+        words = ['gcc', '-std=c11', '-O2', '-fvisibility=hidden', '-shared', '-fPIC', f'{tree}/python/fast.c']
+        return not subprocess.run(words + ['-o', f'{tree}/fast/barcopy/_fast.abi3.so'],
+                                  stderr=subprocess.DEVNULL).returncode
 
     def same(self, tree):
         """Whether the objects that were built anew are those of the tree without the change."""
@@ -431,7 +496,13 @@ class Runner:
             with self.lock:
                 hits = 20 * self.hits[f'{x.file} {p}'] + 5 * self.hits[f'{layer(x.file)} {p}']
             return ((p in x.programs) * 1e6 + hits + 3 * (stem in p) + (layer(x.file) in p) + .5) / (self.base[p] + .2)
-        fit = [p for p in self.programs if layer(x.file) in ONLY.get(p, layer(x.file)).split() or p in x.programs]
+        if layer(x.file) == 'python':
+            fit = [p for p in self.programs if p.startswith('python/') and (p[-1] == '+' or not x.file.endswith('.c'))]
+        elif layer(x.file) == 'tools':
+            fit = [p for p in TOOL_TESTS[re.split('[/.]', x.file)[1]] if p in self.programs]
+        else:
+            fit = [p for p in self.programs if '/' not in p and layer(x.file) in ONLY.get(p, layer(x.file)).split() or
+                   p in x.programs]
         return sorted(fit, key=value, reverse=True)
 
     def fate(self, x):
@@ -442,7 +513,16 @@ class Runner:
             os.unlink(f'{tree}/{x.file}')
             with open(f'{tree}/{x.file}', 'w') as f:
                 f.write(x.source)
-            if x.file.endswith('.c'):
+            kind = layer(x.file)
+            if kind == 'python' and not self.extension(tree):
+                return '(invalid)'
+            if kind == 'tools':
+                built = self.make(tree, ['tools', 'build/tests/test_doctor'])
+                if built.returncode:
+                    return '(invalid)'
+                if self.same(tree):
+                    return '(same)'
+            if x.file.endswith('.c') and kind not in ('python', 'tools'):
                 built = self.make(tree, [f'build/{x.file[:-1]}o'])
                 if built.returncode or re.search('-W(int-conversion|incompatible-pointer-types)', built.stdout):
                     return '(invalid)'
@@ -452,32 +532,37 @@ class Runner:
             order = x.programs if x.function == 'fences' else self.order(x)
             for first, last in ((0, 6), (6, len(order))):
                 sim = ['sim'] if x.file.startswith('include/') else []
-                if self.make(tree, sim + [f'build/tests/{p}' for p in order[first:last]]).returncode:
+                programs = [f'build/tests/{p}' for p in order[first:last] if '/' not in p]
+                if programs and self.make(tree, sim + programs).returncode:
                     return '(invalid)'
                 for p in order[first:last]:
-                    if self.run(tree, p, max(10, 3 * self.base[p]), ':F:' if x.function == 'fences' else None):
+                    fails = self.run(tree, p, max(10, 3 * self.base[p]), ':F:' if x.function == 'fences' else None)
+                    if fails:
                         with self.lock:
                             self.hits.update((f'{x.file} {p}', f'{layer(x.file)} {p}'))
-                        return p
+                        return f'{p} hangs' if fails == 'hangs' else p
+            if kind in ('python', 'tools'):
+                return None
             # explore/seeds alone sees a lock that is taken late or given up early.
             scripts = [p for p in x.programs if '/' in p] + self.scripts
             for p in scripts if not self.make(tree, ['lib', 'build/tests/explore']).returncode else []:
-                if not self.passes(tree, p):
-                    return p
+                fails = self.run(tree, p, max(60, 3 * self.base.get(p, 200)))
+                if fails:
+                    return f'{p} hangs' if fails == 'hangs' else p
             return '(same)' if self.same(tree) else None
         finally:
             shutil.rmtree(tree, ignore_errors=True)
 
 
 def rate(n):
-    return 100 * n['dead'] / ((n['dead'] + n['alive']) or 1)
+    return 100 * (n['dead'] + n['hangs']) / ((n['dead'] + n['hangs'] + n['alive']) or 1)
 
 
 def table(title, count):
-    print(f'{title:12} {"layer":8} dead alive  rate equivalent  same invalid')
+    print(f'{title:12} {"layer":8} dead hangs alive  rate equivalent  same invalid')
     for l, n in sorted(count.items()) + [('all', sum(count.values(), collections.Counter()))]:
-        print(f'{"":12} {l:8} {n["dead"]:4} {n["alive"]:5} {rate(n):4.0f}% {n["(equivalent)"]:10} {n["(same)"]:5} '
-              f'{n["(invalid)"]:7}', flush=True)
+        print(f'{"":12} {l:8} {n["dead"]:4} {n["hangs"]:5} {n["alive"]:5} {rate(n):4.0f}% {n["(equivalent)"]:10} '
+              f'{n["(same)"]:5} {n["(invalid)"]:7}', flush=True)
 
 
 def main():
@@ -506,7 +591,8 @@ def main():
 
     floors, equivalents = {}, {}
     if not a.fences:
-        files = sorted(glob.glob('src/*/*.[ch]')) + ['include/barcopy_queue.cuh']
+        files = sorted(glob.glob('src/*/*.[ch]')) + ['include/barcopy_queue.cuh', 'python/fast.c'] + sorted(
+            glob.glob('python/barcopy/*.py') + glob.glob('tools/*.c') + glob.glob('tools/*/*.c'))
         everything = [x for f in files for x in all_of(f)]
         with open('tests/mutants/mutants.alive') as f:
             for words in (l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#'):
@@ -536,8 +622,15 @@ def main():
     where = [('tests/unit/test_', 'test_'), ('tests/attack/attack_', 'test_attack_'), ('tests/model/test_', 'test_'),
              ('tests/gpu/test_', 'gpu_test_'),
              (f'tests/unit/{"arm64" if os.uname().machine == "aarch64" else "x86"}/test_', 'test_')]
-    runner = Runner(a.o, ['test_copy_fences'] if a.fences else
-                    sorted(to + f[len(at):-2] for at, to in where for f in glob.glob(at + '*.c')))
+    programs = sorted(to + f[len(at):-2] for at, to in where for f in glob.glob(at + '*.c'))
+    layers = {layer(x.file) for mutants in rounds.values() for x in mutants}
+    programs = programs if layers - {'python', 'tools'} else []
+    if 'python' in layers:
+        tests = [f[len('tests/'):-len('.py')] for f in sorted(glob.glob('tests/python/test_*.py'))]
+        programs += tests + [f'{name}+' for name in tests]
+    if 'tools' in layers:
+        programs += sorted({p for names in TOOL_TESTS.values() for p in names})
+    runner = Runner(a.o, ['test_copy_fences'] if a.fences else programs)
     try:
         bad = runner.begin()
         ok(not bad, 'without a change the programs pass' + ''.join(f'; not {p}' for p in bad))
@@ -555,7 +648,8 @@ def main():
                     ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
                 elif not fate:
                     print(f'lives\t{x.file}:{x.line}\t{x.op}\n{x.file} {x.function}\t{x.text}\t', flush=True)
-                count[layer(x.file)][fate if fate and fate[0] == '(' else 'dead' if fate else 'alive'] += 1
+                count[layer(x.file)]['alive' if not fate else fate if fate[0] == '(' else
+                                     'hangs' if fate.endswith(' hangs') else 'dead'] += 1
             with open(runner.seen, 'w') as f:
                 json.dump(runner.hits, f)
             if seed in ('by hand', 'fences'):
