@@ -285,7 +285,7 @@ static void fork_waits(void)
 static void fork_between(void)
 {
 	barcopy_copy_options_t o = { .struct_size = sizeof(o), .engine_read_min = 1 };
-	struct gdri_cuda_pages *pages;
+	static struct gdri_cuda_pages *pages; /* reachable for LeakSanitizer */
 	gdr_mh_t h;
 	void *map;
 
