@@ -1,36 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A deterministic scheduler: the library's own code, one thread at a time, every switch decided by a
- * seed, time virtual. It finds what needs threads and clocks to meet in one way of many, and a seed
- * repeats it.
+ * A deterministic scheduler runs the library's own code, one thread at a time. A seed decides each
+ * switch, and time is virtual. So it finds faults that need one order of threads and clocks among
+ * many, and the seed repeats them. docs/results/fuzz.md has the seeds that were run.
  *
  *   sched.c      which thread runs: a random walk or PCT; virtual time; deadlock, livelock, reports
  *   hooks.c      what waits or sleeps: locks, conditions, semaphores, the loader's lock, clocks,
  *                and the system calls at which other threads may run
  *   access.c     the calls that gcc's -fsanitize=thread puts before each access
  *   race.c       data races and uses of freed memory, by vector clocks; malloc() and free()
- *   scenarios.c  the table of scenarios, their memory and its uses; the scenarios: space.c, contexts.c, ends.c
+ *   scenarios.c  the table of scenarios, and their memory; they are in space.c, contexts.c, ends.c
  *   main.c       one process for each seed; a failing schedule reduced to its fewest switches
  *   seeds.sh     the fixed seeds of make check; fresh.sh: further and new ones, of check-ci
  *   planted.py   faults that the scenarios must find, which it plants in a copy of the tree
  *
- * The objects of src/ are compiled with -fsanitize=thread, but the functions that this calls are
- * access.c's: each C11 atomic is a point at which another thread may run. Real threads pass a
- * baton. Seeds that are even walk at random, odd ones are PCT (Burckhardt et al., "A Randomized
- * Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010) with depth 2 to 4.
+ * gcc compiles src/ with -fsanitize=thread and puts a call before each access; access.c defines
+ * these calls in place of TSan's library. Each C11 atomic is a point at which another thread may
+ * run. The threads are real ones, of which one runs while the others wait. An even seed walks at
+ * random. An odd one is PCT with depth 2 to 4 (Burckhardt et al., "A Randomized Scheduler with
+ * Probabilistic Guarantees of Finding Bugs", ASPLOS 2010).
  *
- * Hunts, `explore all SEED COUNT`, of 2026-11-27, shared by all 34 to 39 scenarios: 670000 seeds in
- * 5291 CPU s, of which room 310028320 failed (a call short of BAR1; `returned` has that fault); the
- * last 144000 of them, 910000000 to 910071999 and as many from 1020000000 on, ran on 9440aa40. The
- * seeds of a slice of 2000 shared one stand-in of the resource manager. 460000 more, 2000000000 to
- * 2000459999, ran on 81a4f124, each a process of its own: none failed. 60000 from 2200000000 on ran
- * on b79dbc3b, and 24000 from 2300000000 and 2310000000 on, on e48f9bc2: none failed. On 2026-11-28 none
- * failed of 60000 from 2500000000 on (five times 12000, 1000000 apart), on 0909dafc, and of 260000 and
- * 494000 from 2600000000 and 2700000000 on (26 times 10000, 19 times 26000, 100000 apart), on e7f3d636.
- *
- * Not seen: what weak memory does to atomics (test_queue_explorer has that for the queues; race.c has
- * a barrier that a plain access lacks, hooks.c a fence behind an unlock), accesses of CUDA's, of the
- * kernel's, of vector and assembly code, and to a thread's own stack; a real kernel, a real GPU.
+ * The scheduler does not see:
+ *   - what weak memory does to atomics. test_queue_explorer does for the queues. Two cases are
+ *     seen: a plain access that lacks a barrier (race.c), a fence behind an unlock (hooks.c);
+ *   - accesses by CUDA, by the kernel, by vector and assembly code, and to a thread's own stack;
+ *   - a real kernel, a real GPU.
  */
 #ifndef TEST_EXPLORE_H
 #define TEST_EXPLORE_H
@@ -66,11 +60,12 @@ extern void (*ex_before_munmap)(void);
 /* ---- for hooks.c and access.c ---------------------------------------------------------------- */
 
 /*
- * At one look at the clock, and callback of the loader, of that many another thread has to run: a fork
- * or an eviction just there is rare else. With 1 no thread pins while another one stands still.
+ * Another thread has to run at one of so many reads of the clock, and at one of so many callbacks of
+ * the loader. Otherwise a fork or an eviction at such a point is rare. With 1, another thread always
+ * runs there, so that none pins while another thread stands still.
  */
 extern unsigned int ex_patience;
-bool ex_inside(void); /* does the scheduler decide about the calling thread? */
+bool ex_inside(void); /* Returns true if the scheduler decides when the calling thread runs. */
 void ex_at_point(bool leave, void *pc);
 /* Waits until ex_wake() of `on`, or the virtual time; 0: for ever. Returns false at the latter. */
 bool ex_wait(const void *on, const char *what, uint64_t until_ns, void *pc);
