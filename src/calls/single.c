@@ -48,71 +48,74 @@ static __attribute__((cold, noinline)) int explain_word(uintptr_t start, uintptr
 
 enum word_kind { PUT, POST };
 
-/* @value: the word; for BARCOPY_LINE, a pointer to the line. */
-static inline __attribute__((always_inline)) int
-store(struct gdri_window w, void *ptr, uint64_t value, size_t size, enum word_kind kind)
+/* Stores the line if the size is BARCOPY_LINE, else the word. */
+static inline __attribute__((always_inline)) int store(struct gdri_window w, void *ptr,
+						       uint64_t word, const void *line, size_t size,
+						       enum word_kind kind)
 {
 	if (!is_word(w, ptr, size))
 		return explain_word(w.start, w.end, ptr, size);
-	if (size == BARCOPY_LINE && __builtin_expect(!value, 0))
+	if (size == BARCOPY_LINE && __builtin_expect(!line, 0))
 		return gdri_null("line");
 	if (size == BARCOPY_LINE)
-		gdri_post_line(w.plan, ptr, (const void *)(uintptr_t)value);
+		gdri_post_line(w.plan, ptr, line);
 	else if (size == sizeof(uint32_t))
-		(kind == POST ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)value);
+		(kind == POST ? gdri_post32 : gdri_put32)(w.plan, ptr, (uint32_t)word);
 	else
-		(kind == POST ? gdri_post64 : gdri_put64)(w.plan, ptr, value);
+		(kind == POST ? gdri_post64 : gdri_put64)(w.plan, ptr, word);
 	return 0;
 }
 
 /* Stores that are counted, each as a put, or refused. */
-static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, uint64_t value,
-						   size_t size, enum word_kind kind)
+static __attribute__((noinline)) int counted_store(gdr_mh_t handle, void *ptr, uint64_t word,
+						   const void *line, size_t size,
+						   enum word_kind kind)
 {
 	struct gdri_window w;
 	int rc = gdri_handle_for_copy_slow(handle, GDRI_WRITES, &w);
 
 	if (rc)
 		return rc;
-	rc = store(w, ptr, value, size, kind);
+	rc = store(w, ptr, word, line, size, kind);
 	if (!rc)
 		gdri_count(w.counters, GDRI_COUNT_PUT, 1);
 	return rc;
 }
 
-static inline __attribute__((always_inline)) int
-find_and_store(gdr_mh_t handle, void *ptr, uint64_t value, size_t size, enum word_kind kind)
+static inline __attribute__((always_inline)) int find_and_store(gdr_mh_t handle, void *ptr,
+								uint64_t word, const void *line,
+								size_t size, enum word_kind kind)
 {
 	struct gdri_window w;
 
 	if (__builtin_expect(!gdri_handle_for_copy(handle, GDRI_WRITES, &w), 0))
-		return counted_store(handle, ptr, value, size, kind);
-	return store(w, ptr, value, size, kind);
+		return counted_store(handle, ptr, word, line, size, kind);
+	return store(w, ptr, word, line, size, kind);
 }
 
 int barcopy_put32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
+	return gdri_out(find_and_store(handle, map_ptr, value, NULL, sizeof(value), PUT));
 }
 
 int barcopy_put64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), PUT));
+	return gdri_out(find_and_store(handle, map_ptr, value, NULL, sizeof(value), PUT));
 }
 
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value)
 {
-	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
+	return gdri_out(find_and_store(handle, map_ptr, value, NULL, sizeof(value), POST));
 }
 
 int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value)
 {
-	return gdri_out(find_and_store(handle, map_ptr, value, sizeof(value), POST));
+	return gdri_out(find_and_store(handle, map_ptr, value, NULL, sizeof(value), POST));
 }
 
 int barcopy_post_line(gdr_mh_t handle, void *map_ptr, const void *line)
 {
-	return gdri_out(find_and_store(handle, map_ptr, (uintptr_t)line, BARCOPY_LINE, POST));
+	return gdri_out(find_and_store(handle, map_ptr, 0, line, BARCOPY_LINE, POST));
 }
 
 /* The window of a word to be loaded. A load waits for the link: counted ones take the same path. */
