@@ -1,38 +1,55 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Regions that are found by address without a lock. A registration cache keeps idle regions; ranges
- * (barcopy_map_range()) share a region while it is used. Both are a struct gdri_cache.
- * An entry is a region that can be found. Its atomic word counts its users, and has LIVE while
- * threads may become users. Without cache->lock only a user reads the rest, but for the atomic
- * addresses. A hit reads those again as a user: the entry may have become another one. An entry
- * that is neither LIVE nor used is released under the lock: by who ended it, or by its last put.
- * The memory of entries and tables is never given back, for hits during gdr_close().
- * A hit is verified: CUDA still gives its bytes the buffer IDs of the pin; else it is no hit. In a
- * cache that is BARCOPY_CACHE_NOTIFIED, bytes that were pinned or verified before are not verified.
+ * Regions that are found by address without a lock. Two kinds of caches use this: a registration
+ * cache (barcopy_cache_*()) keeps regions that nobody uses; a cache of ranges (barcopy_map_range())
+ * shares a region only while it is used. Both are a struct gdri_cache.
  *
- * The table names one entry for each GPU page: the newest region's. In a registration cache two
- * regions share at most the page at their border, and each has a page of its own. So a look-up and
- * an invalidation look one page beyond both ends. Ranges may overlap; nobody invalidates them.
+ * Entries. An entry is a region that can be found. Its word `state` counts its users. While it has
+ * the bit LIVE, threads may become users. The other fields are read under cache->lock or by a user;
+ * only the atomic addresses are read by others. An entry that is neither LIVE nor used is released
+ * under the lock: by the thread that ended it, or by its last put. The memory of entries and of the
+ * table is never freed, because a hit may read it during gdr_close().
  *
- * A miss holds cache->lock. It pins the range; allocations of up to 2 MiB at its ends, whole; the
- * regions that it overlaps by more than a page at the border; and, where the range goes beyond
- * those, as many bytes as they have, but no part of a further region, up to half of the limit in
- * all. Where the range and those regions have more, the last two are left out. A cache ends those
- * regions either way. So what slides or grows pins at most four times its path, or eight times if
- * now at one end, now at the other. What a range pins or shares has at most 2 MiB or twice its
- * pages; short of space, it shares any region. A cache that is beyond its limits (bytes of each GPU,
- * regions) then evicts idle regions. If all are in use, their last puts do that.
+ * A hit takes no lock. It looks the address up, becomes a user, and then reads the entry's
+ * addresses again, because the entry may have become another region's meanwhile. It then asks CUDA
+ * whether its bytes still have the buffer IDs that they had at the pin; if not, it is no hit. With
+ * BARCOPY_CACHE_NOTIFIED it does not ask about bytes that were pinned or verified before.
  *
- * Invalidation waits for no lock or user and allocates nothing: hooks may call it in this code. It
- * turns LIVE into DOOMED and puts the entry on cache->doomed. The lock's holder, or else the
- * invalidation, works that off. A miss says what it pins; an invalidation that overlaps that sets a
- * mark. Once the table has its entry, the miss looks at the mark; if it is set, nobody finds it.
- * An end has two steps. Under cache->lock the entry leaves the table and, without users, goes on
- * cache->released; under cache->ending a drain unpins what is there. Who finds `ending` taken goes
- * on, as its holder looks there again. Who needs regions unpinned, or their space, waits.
- * gdr_close() unpins regions in use at once. Lock order: cache->lock, cache->ending, handle->lock,
- * ctx->lock, the backends' locks. CUDA, the driver and munmap() hooks run under cache->lock in a
- * miss, a trim, gdr_close() and a barcopy_mem_alloc() that is short of memory.
+ * The table has one entry for each GPU page: that of the newest region. In a registration cache
+ * two regions share at most the page at their border, and each has a page of its own. So a look-up
+ * and an invalidation also look at the page before and the page behind their bytes. Ranges may
+ * overlap. They are not invalidated.
+ *
+ * A miss holds cache->lock. It pins
+ *   1. the range that was asked for;
+ *   2. the allocations at its two ends, each if it has at most 2 MiB, within the limit;
+ *   3. in a registration cache, the regions that it overlaps by more than the page at the border;
+ *   4. where the range goes beyond the regions that it overlaps, as many bytes as they have, up to
+ *      the next region, and up to half of the limit in all.
+ * If 1 to 3 have more than half of the limit, 3 and 4 are left out. The regions of 3 end either way:
+ * the new one takes their place. So a range that slides or grows pins at most four times the bytes
+ * of its path, or eight times if it grows now at one end, now at the other. The limit of a range of
+ * barcopy_map_range() is 2 MiB or twice its own pages, also for a region that it shares; one that is
+ * short of space shares any region that has its bytes.
+ *
+ * The limits of a registration cache are bytes of each GPU, and a number of regions. A miss that
+ * exceeds one evicts idle regions afterwards. If all are in use, their last puts do it.
+ *
+ * An invalidation takes no lock, waits for nobody and allocates nothing: a hook of CUDA or of
+ * munmap() may call it inside a call of this library. It turns LIVE into DOOMED and puts the entry
+ * on cache->doomed. The thread that holds the lock works that list off, or else the invalidation
+ * itself. A miss publishes which bytes it is pinning. An invalidation that overlaps them sets
+ * cache->pinning_hit. The miss reads that after it has entered its pages into the table, and if it
+ * is set, no get finds the new entry.
+ *
+ * The end of an entry has two steps. Under cache->lock it leaves the table; without users, it goes
+ * on cache->released. Under cache->ending a drain unpins what is on that list. A thread that finds
+ * `ending` taken goes on, because its holder looks at the list again before it leaves. A call that
+ * needs the regions unpinned, or their space, waits for it. gdr_close() also unpins regions in use.
+ *
+ * The order of locks: cache->lock, cache->ending, handle->lock, ctx->lock, the backends' locks. A
+ * miss, a trim, gdr_close() and a barcopy_mem_alloc() that is short of memory call CUDA and the
+ * driver under cache->lock, which may call the program's hooks of munmap().
  */
 #ifndef GDRI_CACHE_H
 #define GDRI_CACHE_H
