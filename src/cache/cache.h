@@ -26,11 +26,11 @@
  *   3. in a registration cache, the regions that it overlaps by more than the page at the border;
  *   4. where the range goes beyond the regions that it overlaps, as many bytes as they have, up to
  *      the next region, and up to half of the limit in all.
- * If 1 to 3 have more than half of the limit, 3 and 4 are left out. The regions of 3 end either way:
- * the new one takes their place. So a range that slides or grows pins at most four times the bytes
- * of its path, or eight times if it grows now at one end, now at the other. The limit of a range of
- * barcopy_map_range() is 2 MiB or twice its own pages, also for a region that it shares; one that is
- * short of space shares any region that has its bytes.
+ * If 1 to 3 have more than half of the limit, 3 and 4 are left out. The regions of 3 end either
+ * way: the new one takes their place. So a range that slides or grows pins at most four times the
+ * bytes of its path, or eight times if it grows now at one end, now at the other. The limit of a
+ * range of barcopy_map_range() is 2 MiB or twice its own pages, also for a region that it shares.
+ * One that is short of space shares any region that has its bytes.
  *
  * The limits of a registration cache are bytes of each GPU, and a number of regions. A miss that
  * exceeds one evicts idle regions afterwards. If all are in use, their last puts do it.

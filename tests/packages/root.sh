@@ -48,7 +48,7 @@ said() {
 	return $rc
 }
 
-# Everything in the root but what dpkg and its neighbours write for themselves.
+# The names of all files in the root, without those that dpkg, apt and logs make.
 files_root() {
 	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./debs -o \
 		-path ./older -o -path ./client -o -path ./var/lib/dpkg -o -path ./var/log -o \
@@ -68,7 +68,7 @@ cp "$here/CMakeLists.txt" "$root/client/"
 mkdir "$root/client/sim"
 cp -P "$out"/sim/lib*.so* "$root/client/sim/"
 K=$(basename "$(find "$root/lib/modules" -mindepth 1 -maxdepth 1 | sort | tail -n 1)")
-in_root depmod "$K" # so that a later one changes nothing
+in_root depmod "$K" # now, so that the one after an installation makes no new file
 files_root >"$tmp/before"
 
 # ---- install, upgrade ----
@@ -80,8 +80,7 @@ install_older() {
 }
 t "install the older version" install_older
 
-# Without a GPU driver the packages install, the module is not built, and the text says what is
-# missing.
+# Without a GPU driver the packages can be installed. The module is not built, and a text says what is missing.
 no_driver_text() {
 	said "/usr/src/gdrdrv-$version/gpu-driver.sh show $K" && return 1
 	grep -q 'no nv-p2p.h' "$tmp/text" && grep -q "dkms install gdrdrv/$version -k $K" "$tmp/text"
@@ -104,7 +103,7 @@ t "the library is found by all its names, the tools run" run_time_names
 
 # ---- developers ----
 
-# An installed example, built against the installed header and library.
+# Examples of the installed documents, built with the installed header and library, run on the stand-ins.
 on_sim='LD_LIBRARY_PATH=/client/sim LD_PRELOAD=/client/sim/libnvidia_node.so'
 works_on_sim() { # PROGRAM
 	sh_root "$on_sim $1" | grep 'hold "hello, GPU"$'
@@ -138,8 +137,8 @@ t "the Python module on the stand-ins" python_module
 
 # ---- the module ----
 
-# A package like the GPU driver's: the source with nv-p2p.h, and a module nvidia that exports what
-# gdrdrv uses, built for the root's kernel.
+# Makes a package that stands in for the GPU driver's: sources with nv-p2p.h, and a module `nvidia` for the root's
+# kernel, which exports the functions that gdrdrv calls.
 standin_driver() { # VERSION
 	local d=$tmp/nvidia-$1 h
 	rm -rf "$d" && mkdir -p "$d/DEBIAN" "$d/usr/src/nvidia-$1/nvidia" "$d/lib/modules/$K/updates" \
@@ -198,8 +197,8 @@ failed_upgrade() {
 		ar rc "$root/tmp/cut.deb" debian-binary control.tar.* data.tar.*) || return
 	! said 'dpkg -i /tmp/cut.deb' && module_of filename && sh_root "dkms status gdrdrv/$version -k $K" | grep installed
 }
-# said() while this GPU driver "runs" on kernel K: makes a file in /sys, which the root lacks, and a
-# uname.
+# As said(), while that version of the GPU driver seems to run on kernel $K: /sys and uname, which the root's scripts
+# read, say so.
 said_with() { # VERSION COMMAND
 	local rc=0
 	mkdir -p "$root/sys/module/nvidia"
@@ -225,7 +224,7 @@ mismatch_in_dpkg() {
 	said_with 570.9.9 'dpkg -i /debs/barcopy-dkms_*.deb' &&
 		grep -q 'will run after the restart' "$tmp/text" && module_of filename
 }
-# Nor if no source fits: the module is built later.
+# An upgrade must not fail either if no source fits the running GPU driver: the module is built later.
 nothing_fits() {
 	said_with 570.9.9 "mv /lib/modules/$K/updates/nvidia.ko /tmp && depmod $K && dpkg -i /debs/barcopy-dkms_*.deb; rc=\$?
 		mv /tmp/nvidia.ko /lib/modules/$K/updates/ && depmod $K && exit \$rc" &&
@@ -258,9 +257,8 @@ t "removal leaves nothing behind" purge
 
 # ---- RPM scriptlets ----
 
-# In this root, with Debian's dkms, shell and kernel, and without the files of an RPM distribution.
-# The environment is empty: dkms asks make for the compiler's name, and would read "Entering
-# directory".
+# rpm in the root, which has Debian's dkms, shell and kernel and no files of an RPM distribution. The environment is
+# empty: dkms asks make for the compiler's name, and would read make's line "Entering directory" as that name.
 rpm_root() {
 	# shellcheck disable=SC2016
 	unshare --mount --pid --fork --kill-child sh -c '
@@ -301,8 +299,7 @@ fi
 
 # ---- in place of others ----
 
-# Packages of others with the same files, a program's package that depends on them, and a newer
-# version of them in a repository.
+# Makes a package of somebody else in the root's /repo: one that has a file of ours, or a program's that depends on it.
 other_package() { # NAME VERSION DEPENDS FILE
 	# A file of its own, or dpkg sees a package disappear whose directories another one has.
 	local d=$tmp/other file=${4:-usr/share/$1/other}
@@ -378,8 +375,7 @@ driver_image() {
 		sh_root "cd /tmp && KERNEL=$K LOAD=no NVIDIA_SRC=/opt/gdrdrv/rig/include/580 gdrdrv-load && modinfo /tmp/gdrdrv.ko | grep -q '^vermagic: *$K '" &&
 		! sh_root 'KERNEL=none LOAD=no gdrdrv-load' 2>"$tmp/text" && grep -q "mount the node's /lib/modules" "$tmp/text"
 }
-# A Debian node's headers have a part in /usr/lib: it is found at /host/usr/lib, or reported
-# missing.
+# A part of a Debian node's headers is in /usr/lib. The container finds it at /host/usr/lib, or says that it is missing.
 driver_image_debian() {
 	mkdir -p "$root/host/usr/lib" && mv "$root"/usr/lib/linux-kbuild-* "$root/host/usr/lib/" || return
 	! sh_root "KERNEL=$K LOAD=no NVIDIA_SRC=/opt/gdrdrv/rig/include/580 NODE_LIB=/none gdrdrv-load" 2>"$tmp/text" &&
@@ -390,4 +386,4 @@ driver_image_debian() {
 }
 t "the application image's commands" image
 t "the driver's container builds the module" driver_image
-t "and finds the rest of a Debian node's headers" driver_image_debian
+t "the driver's container finds a part of a Debian node's headers in /usr/lib" driver_image_debian
