@@ -14,25 +14,20 @@ say() {
 	echo "# $*"
 }
 
-# The URI of the machine's own mirror that serves suites named like $1 ("" or "-security").
-mirror_of() {
-	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(ORIGIN)' 'Created-By: Packages' |
-		awk -v tail="$1" '$3 == "Debian" {
-			security = $2 ~ /-security$/ || $1 ~ /security/
-			if (security == (tail == "-security")) { print $1; exit }
-		}'
-}
+# shellcheck source=tests/common/debian.bash
+. "${BASH_SOURCE[0]%/*}/../../tests/common/debian.bash"
 
-# A private apt for a suite: own lists, own cache, the machine's keys and proxy settings.
+# apt_private SUITE ARGUMENT...: apt-get, or $APT_TOOL, with lists and a cache of its own, and the machine's keys and
+# proxies
 apt_private() {
-	local suite=$1 dir="$CACHE/apt/$1-${K_ARCH:-amd64}" uri key=/usr/share/keyrings/debian-archive-keyring.gpg
+	local suite=$1 dir="$CACHE/apt/$1-${K_ARCH:-amd64}" uri options key=/usr/share/keyrings/debian-archive-keyring.gpg
 	shift
 	if [ ! -e "$dir/ready" ]; then
 		mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
-		uri=$(mirror_of "")
+		uri=$(mirror)
 		{
 			case $suite in
-			*-security) echo "deb [signed-by=$key] $(mirror_of -security) $suite main" ;;
+			*-security) echo "deb [signed-by=$key] $(mirror security) $suite main" ;;
 			*) echo "deb [signed-by=$key] $uri $suite main" ;;
 			esac
 			# the base suite, for what a security or backports suite depends on
@@ -41,16 +36,16 @@ apt_private() {
 			esac
 		} >"$dir/sources.list"
 	fi
-	set -- -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
-		-o Dir::State="$dir/state" -o Dir::State::status=/dev/null \
-		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root \
-		-o APT::Default-Release="$suite" "$@"
+	options=(-o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=-
+		-o Dir::State="$dir/state" -o Dir::State::status=/dev/null
+		-o Dir::Cache="$dir/cache" -o APT::Architecture="${K_ARCH:-amd64}" -o APT::Sandbox::User=root
+		-o APT::Default-Release="$suite")
 	if [ ! -e "$dir/ready" ]; then
 		# Error-Mode=any: else a missing index is a warning, and the lists stay empty.
-		apt-get "${@:1:16}" -o APT::Update::Error-Mode=any -qq update >&2 || return 1
+		apt-get "${options[@]}" -o APT::Update::Error-Mode=any -qq update >&2 || return 1
 		touch "$dir/ready"
 	fi
-	"${APT_TOOL:-apt-get}" "$@"
+	"${APT_TOOL:-apt-get}" "${options[@]}" "$@"
 }
 
 # The versioned package, linux-image-... or linux-headers-..., that a meta package stands for.
@@ -146,7 +141,7 @@ fetch_packages() {
 # 7.x: its build tools need a newer C library, so it is built in a root of its own.
 fetch_backports() {
 	local suite=$1 uri headers image binary
-	uri=$(mirror_of "")
+	uri=$(mirror)
 	headers=$(depends_on "$suite-backports" linux-headers-amd64)
 	say "fetching $headers into a root of its own" >&2
 	rm -rf "${K_DIR:?}/build-root"

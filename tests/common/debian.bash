@@ -1,17 +1,21 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# Roots of a Debian, made from this machine's mirrors. Sourced.
+# Debian's archive as this machine reaches it, for roots (tests/packages, tests/check-fresh.sh) and kernels
+# (gdrdrv/rig/kernels.sh). Sourced.
 
-# This machine's mirror: of Debian, or (security) of its security suites.
+# mirror [security]: prints the URI of the first source of Debian's suites, or of its security suites, in the machine's
+# configuration of apt
 mirror() {
 	# shellcheck disable=SC2016
 	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(ORIGIN)' 'Created-By: Packages' |
 		awk -v want="${1:-main}" '$3 == "Debian" {
-			if (($2 ~ /-security$/ ? "security" : "main") == want) { print $1; exit }
+			is = $2 ~ /-security$/ || $1 ~ /security/ ? "security" : "main"
+			if (is == want) { print $1; exit }
 		}'
 }
 
-# configure ROOT SUITE MIRROR: the root's own sources, and how this machine reaches mirrors
+# configure ROOT SUITE MIRROR: writes the sources of apt in the root, and copies the machine's settings of apt's
+# connections and its names of hosts
 configure() {
 	local root=$1 suite=$2 main=$3 security
 	security=$(mirror security)
