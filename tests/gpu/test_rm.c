@@ -25,28 +25,6 @@
 
 enum { LOOK = 300, THREADS = 8 };
 
-/* Calls that the tools do not use. */
-static struct {
-	__typeof__(&cuMemAllocAsync) alloc_async;
-	__typeof__(&cuMemFreeAsync) free_async;
-	__typeof__(&cuMemAllocManaged) alloc_managed;
-	__typeof__(&cuMemExportToShareableHandle) export;
-	__typeof__(&cuMemImportFromShareableHandle) import;
-	__typeof__(&cuMemsetD8_v2) memset;
-} more;
-
-static void find_more(void)
-{
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-
-	more.alloc_async = (__typeof__(more.alloc_async))dlsym(lib, "cuMemAllocAsync");
-	more.free_async = (__typeof__(more.free_async))dlsym(lib, "cuMemFreeAsync");
-	more.alloc_managed = (__typeof__(more.alloc_managed))dlsym(lib, "cuMemAllocManaged");
-	more.export = (__typeof__(more.export))dlsym(lib, "cuMemExportToShareableHandle");
-	more.import = (__typeof__(more.import))dlsym(lib, "cuMemImportFromShareableHandle");
-	more.memset = (__typeof__(more.memset))dlsym(lib, "cuMemsetD8_v2");
-}
-
 /* At both ends, in the middle, across 64 KiB and 2 MiB. */
 static bool look(struct mapped *m)
 {
@@ -117,7 +95,7 @@ static void plain(void)
 
 static CUresult free_in_order(CUdeviceptr p)
 {
-	return more.free_async(p, NULL);
+	return cu.MemFreeAsync(p, NULL);
 }
 
 static void pools(void)
@@ -125,10 +103,10 @@ static void pools(void)
 	static const size_t sizes[] = { 1 << 20, 40 << 20, 1000 };
 	CUdeviceptr p[3];
 
-	if (!more.alloc_async)
+	if (!cu.MemAllocAsync)
 		SKIP("no cuMemAllocAsync");
 	for (int i = 0; i < 3; i++)
-		CU(more.alloc_async(&p[i], sizes[i], NULL));
+		CU(cu.MemAllocAsync(&p[i], sizes[i], NULL));
 	CU(cu.StreamSynchronize(NULL));
 	for (int i = 0; i < 3; i++)
 		whole_life("cuMemAllocAsync", p[i], sizes[i]);
@@ -137,9 +115,9 @@ static void pools(void)
 	for (size_t at = 2 * MIB; at < 40 * MIB; at += 2 * MIB) /* an object may end there */
 		whole_life("over a boundary", p[1] + at - 5000, 9000);
 	for (int i = 0; i < 3; i++)
-		CU(more.free_async(p[i], NULL));
+		CU(cu.MemFreeAsync(p[i], NULL));
 	for (int i = 0; i < 3; i++)
-		CU(more.alloc_async(&p[i], 100000, NULL));
+		CU(cu.MemAllocAsync(&p[i], 100000, NULL));
 	beside_freed("cuMemAllocAsync beside freed memory", p, free_in_order);
 	CU(cu.StreamSynchronize(NULL));
 }
@@ -181,8 +159,8 @@ static void imported(void)
 	int fd = -1;
 
 	CU(cu.MemCreate(&first, 4 * MIB, &prop, 0));
-	CU(more.export(&fd, first, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	CU(more.import(&second, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	CU(cu.MemExportToShareableHandle(&fd, first, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	CU(cu.MemImportFromShareableHandle(&second, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	close(fd);
 	CU(cu.MemAddressReserve(&p, 4 * MIB, 0, 0, 0));
 	CU(cu.MemMap(p, 4 * MIB, 0, second, 0));
@@ -199,9 +177,9 @@ static void refused(void)
 	CUdeviceptr p;
 	gdr_mh_t h;
 
-	if (!more.alloc_managed)
+	if (!cu.MemAllocManaged)
 		SKIP("no cuMemAllocManaged");
-	CU(more.alloc_managed(&p, MIB, CU_MEM_ATTACH_GLOBAL));
+	CU(cu.MemAllocManaged(&p, MIB, CU_MEM_ATTACH_GLOBAL));
 	FAILS(EINVAL, gdr_pin_buffer_v2(test_g, p, MIB, 0, &h));
 	CHECK(strstr(barcopy_last_error(), "managed"), "%s", barcopy_last_error());
 	CU(cu.MemFree(p));
@@ -441,7 +419,7 @@ static void mark_the_rest(void)
 	size_t block = cu.is_stand_in ? MIB : 256 * MIB;
 
 	while (p && n < max && !cu.MemAlloc(&p[n], block))
-		more.memset(p[n++], 0x77, block);
+		cu.MemsetD8(p[n++], 0x77, block);
 	cu.CtxSynchronize();
 	while (n)
 		cu.MemFree(p[--n]);
@@ -465,7 +443,7 @@ static void nodes_closed(void)
 		return;
 	}
 	CU(cu.MemAlloc(&p, size));
-	CU(more.memset(p, 0x11, size));
+	CU(cu.MemsetD8(p, 0x11, size));
 	CU(cu.CtxSynchronize());
 	OK(pin_and_map(&m, p, size));
 	closed = close_the_librarys_nodes();
@@ -554,6 +532,5 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return open_and_fork() != 0;
 	setenv("GDRCOPY_BACKEND", "rm", 1);
-	find_more();
 	return gpu_test_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

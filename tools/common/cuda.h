@@ -38,6 +38,9 @@
 	X(PointerGetAttribute, cuPointerGetAttribute)                 \
 	X(MemGetInfo, cuMemGetInfo_v2)                                \
 	X(MemsetD8, cuMemsetD8_v2)                                    \
+	X(MemAllocAsync, cuMemAllocAsync)                             \
+	X(MemFreeAsync, cuMemFreeAsync)                               \
+	X(MemAllocManaged, cuMemAllocManaged)                         \
 	X(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \
 	X(MemCreate, cuMemCreate)                                     \
 	X(MemRelease, cuMemRelease)                                   \
@@ -47,6 +50,8 @@
 	X(MemUnmap, cuMemUnmap)                                       \
 	X(MemSetAccess, cuMemSetAccess)                               \
 	X(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
+	X(MemExportToShareableHandle, cuMemExportToShareableHandle)   \
+	X(MemImportFromShareableHandle, cuMemImportFromShareableHandle) \
 	X(StreamCreate, cuStreamCreate)                               \
 	X(StreamDestroy, cuStreamDestroy_v2)                          \
 	X(StreamQuery, cuStreamQuery)                                 \
