@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/random.h"
+
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 struct unit_test {
@@ -81,17 +83,5 @@ int unit_touch(volatile void *at, bool store);
 
 /* Exit status of a forked child that runs fn(arg) and exits with its value; 128 + signal. */
 int unit_in_child(int (*fn)(void *), void *arg);
-
-/* The next random number of a sequence that differs by seed; never 0 for a seed that is not. */
-static inline unsigned long long unit_random(unsigned long long *state)
-{
-	unsigned long long x = *state;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	*state = x;
-	return x * 0x2545f4914f6cdd1dULL;
-}
 
 #endif

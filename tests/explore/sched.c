@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/random.h"
 #include "explore/explore.h"
 
 enum { MOST_SWITCHES = 1 << 16, MOST_CHANGES = 3, FRAMES = 40, STACK = 1 << 20 };
@@ -46,7 +47,7 @@ static _Thread_local int me = -1;
 static int count;
 static bool active, verbose;
 static uint64_t now_ns, steps, quiet_steps, seed_now;
-static uint64_t random_state[2]; /* the schedule's, the scenario's */
+static unsigned long long random_state[2]; /* the schedule's, the scenario's */
 static bool by_priority; /* PCT */
 static uint32_t denominator; /* the random walk switches at one point of that many */
 static int low_priority, change_count;
@@ -81,16 +82,11 @@ static int get_word(int *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* xorshift64*. */
 static uint32_t draw(int which, uint32_t below)
 {
-	uint64_t x = random_state[which];
+	uint32_t number = (uint32_t)(unit_random(&random_state[which]) >> 33);
 
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	random_state[which] = x;
-	return below ? (uint32_t)((x * 0x2545f4914f6cdd1dull) >> 33) % below : 0;
+	return below ? number % below : 0;
 }
 
 /* splitmix64, never 0. */

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/random.h"
+
 struct gpu test_gpu;
 const void *test_arg;
 gdr_t test_g;
@@ -256,13 +258,9 @@ int in_child(int (*fn)(void *arg), void *arg)
 
 void pattern(void *buf, size_t size, unsigned int seed)
 {
-	uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;
+	unsigned long long state = seed * 0x9e3779b97f4a7c15ULL + 1;
 	uint8_t *p = buf;
 
-	for (size_t i = 0; i < size; i++) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		p[i] = (uint8_t)(x >> 24);
-	}
+	for (size_t i = 0; i < size; i++)
+		p[i] = (uint8_t)(unit_random(&state) >> 24);
 }

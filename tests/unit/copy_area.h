@@ -45,11 +45,12 @@ static inline struct area area_new(size_t size, int map_flags)
 /* Bytes that never equal the canary and never repeat in a period that a copy could hide behind. */
 static inline void area_fill(const struct area *area)
 {
-	uint32_t x = 2463534242u;
+	unsigned long long state = 2463534242u;
 
 	for (size_t i = 0; i < area->size; i++) {
-		x ^= x << 13, x ^= x >> 17, x ^= x << 5;
-		area->base[i] = (uint8_t)(x >> 8) == CANARY ? 1 : (uint8_t)(x >> 8);
+		uint8_t byte = (uint8_t)(unit_random(&state) >> 32);
+
+		area->base[i] = byte == CANARY ? 1 : byte;
 	}
 }
 
