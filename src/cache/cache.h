@@ -33,7 +33,8 @@
  * One that is short of space shares any region that has its bytes.
  *
  * The limits of a registration cache are bytes of each GPU, and a number of regions. A miss that
- * exceeds one evicts idle regions afterwards. If all are in use, their last puts do it.
+ * exceeds one evicts idle regions afterwards. If all are in use, their last puts do it. Besides, each
+ * miss looks at a few regions, and a trim at all, and releases idle ones whose memory was freed.
  *
  * An invalidation takes no lock, waits for nobody and allocates nothing: a hook of CUDA or of
  * munmap() may call it inside a call of this library. It turns LIVE into DOOMED and puts the entry
