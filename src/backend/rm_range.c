@@ -418,6 +418,8 @@ static int find_imported(struct gdri_rm_range *range, const struct gdri_pin_requ
 {
 	const struct gdri_memory *m = &request->memory;
 
+	if (!m->size)
+		return gdri_fail(ENOTSUP, "CUDA does not report where the imported memory lies");
 	if (request->va < m->base || request->va - m->base >= m->size ||
 	    m->size - (request->va - m->base) < request->mapped_size)
 		return gdri_fail(EINVAL, "the range reaches beyond what was imported");

@@ -32,8 +32,12 @@ static gdr_t g;
 static CUdeviceptr memory; /* 2 MiB of cudaMalloc */
 static uint8_t bytes[16384];
 
-/* Where it is done; and whether at a first use too, of which there is a process for each fault. */
-enum { PLAIN = 1, NODE = 2, INTEGRATED = 4, COLD = 8, COLD_RM = 16 };
+/*
+ * Where it is done: by which backend, or with host memory alone; and whether at a first use too, of
+ * which there is a process for each fault.
+ */
+enum { DMABUF = 1, NODE = 2, INTEGRATED = 4, COLD = 8, COLD_RM = 16, RM_ALONE = 32 };
+enum { DEVICE = DMABUF | NODE | RM_ALONE };
 
 struct deed {
 	const char *name;
@@ -127,6 +131,75 @@ static int cached(const struct deed *deed)
 	return first(rc, CALL(barcopy_cache_destroy, cache));
 }
 
+/* The last put unmaps: what fails in it the cache's end returns. */
+static int invalidated(const struct deed *deed)
+{
+	barcopy_region_t r;
+	barcopy_cache_t cache;
+	int rc = CALL(barcopy_cache_create, g, NULL, &cache);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(barcopy_cache_get, cache, memory + 5, 100, &r);
+	if (!rc) {
+		rc = CALL(barcopy_cache_invalidate, cache, memory, 1);
+		rc = first(rc, CALL(barcopy_cache_put, cache, &r));
+	}
+	return first(rc, CALL(barcopy_cache_destroy, cache));
+}
+
+/* So does what a trim cannot unpin. */
+static int trimmed(const struct deed *deed)
+{
+	barcopy_region_t r;
+	barcopy_cache_t cache;
+	int rc = CALL(barcopy_cache_create, g, NULL, &cache);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(barcopy_cache_get, cache, memory + 5, 100, &r);
+	if (!rc) {
+		rc = CALL(barcopy_cache_put, cache, &r);
+		rc = first(rc, CALL(barcopy_cache_trim, cache, 0));
+	}
+	return first(rc, CALL(barcopy_cache_destroy, cache));
+}
+
+static int unmapped(const struct deed *deed)
+{
+	gdr_mh_t h;
+	void *va;
+	int rc = CALL(gdr_pin_buffer_v2, g, memory + 70000, 100000, 0, &h);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(gdr_map, g, h, &va, 65536);
+	if (!rc)
+		rc = CALL(gdr_unmap, g, h, va, 65536);
+	return first(rc, CALL(gdr_unpin_buffer, g, h));
+}
+
+/* The end of the last one unmaps. */
+static int shared_range(const struct deed *deed)
+{
+	gdr_mh_t a, b;
+	void *cpu;
+	int rc = CALL(barcopy_map_range, g, memory + 70000, 100000, 0, &cpu, &a);
+
+	(void)deed;
+	if (rc)
+		return rc;
+	rc = CALL(barcopy_map_range, g, memory + 80000, 100, 0, &cpu, &b);
+	rc = first(rc, CALL(barcopy_unmap_range, g, a));
+	if (rc)
+		return rc;
+	rc = CALL(gdr_copy_from_mapping, b, bytes, cpu, 100);
+	return first(rc, CALL(barcopy_unmap_range, g, b));
+}
+
 static int own_memory(const struct deed *deed)
 {
 	barcopy_mem_t mem;
@@ -218,34 +291,57 @@ static bool keeps_memory(const struct deed *deed)
 }
 
 static const struct deed deeds[] = {
-	{ "cudaMalloc by dma-buf", PLAIN | COLD, .life = 0 },
-	{ "VMM by dma-buf", PLAIN, .life = 1 },
-	{ "cudaMalloc by rm", PLAIN, .life = 2 },
-	{ "VMM by rm", PLAIN | COLD | COLD_RM, .life = 3 },
-	{ "host memory", PLAIN | COLD, .life = 4 },
+	{ "cudaMalloc by dma-buf", DMABUF | COLD, .life = 0 },
+	{ "VMM by dma-buf", DMABUF, .life = 1 },
+	{ "cudaMalloc by rm", RM_ALONE, .life = 2 },
+	{ "VMM by rm", DMABUF | COLD | COLD_RM, .life = 3 },
+	{ "host memory", DMABUF | COLD, .life = 4 },
 	{ "cudaMalloc by gdrdrv", NODE | COLD, .life = 5 },
-	{ "pin", PLAIN | COLD, plain_pin },
-	{ "range", PLAIN | COLD, use_range, .keeps = 1 },
-	{ "read-only range", PLAIN | COLD, use_range, .keeps = 1,
+	{ "pin", DEVICE | COLD, plain_pin },
+	{ "unmap", DEVICE, unmapped },
+	{ "range", DEVICE | COLD, use_range, .keeps = 1 },
+	{ "read-only range", DEVICE | COLD, use_range, .keeps = 1,
 	  .flags = BARCOPY_MAP_RANGE_READ_ONLY },
-	{ "cache", PLAIN | COLD, cached },
-	{ "memory", PLAIN | INTEGRATED | COLD, own_memory },
-	{ "shared memory", PLAIN | COLD, shared_memory },
-	{ "queue", PLAIN | COLD, queue },
-	{ "port", PLAIN | COLD, port },
-	{ "copy engine", PLAIN | COLD, use_range, .keeps = 1, .engine = true },
-	{ "close", PLAIN, closed },
+	{ "shared range", DEVICE, shared_range, .keeps = 1 },
+	{ "cache", DEVICE | COLD, cached },
+	{ "invalidated", DEVICE, invalidated },
+	{ "trimmed", DEVICE, trimmed },
+	{ "memory", DEVICE | INTEGRATED | COLD, own_memory },
+	{ "shared memory", DEVICE | COLD, shared_memory },
+	{ "queue", DEVICE | INTEGRATED | COLD, queue },
+	{ "port", DEVICE | INTEGRATED | COLD, port },
+	{ "copy engine", DEVICE | COLD, use_range, .keeps = 1, .engine = true },
+	{ "close", DEVICE, closed },
 };
 
+static unsigned int place;
+
+/* A life sets GDRCOPY_BACKEND. */
 static unsigned int this_place(void)
 {
-	return getenv("GDRSIM_INTEGRATED") ? INTEGRATED : standin_gdrdrv() ? NODE : PLAIN;
+	const char *backend = getenv("GDRCOPY_BACKEND");
+
+	if (!place)
+		place = getenv("GDRSIM_INTEGRATED")		? INTEGRATED
+			: standin_gdrdrv()			? NODE
+			: backend && !strcmp(backend, "rm") ? RM_ALONE
+								: DMABUF;
+	return place;
 }
 
 static void start(void)
 {
+	(void)this_place();
 	lives_make(lives);
 	memory = standin_alloc(2 << 20);
+}
+
+static void set_backend(void)
+{
+	setenv("GDRCOPY_BACKEND", place == INTEGRATED ? "host"
+				  : place == NODE     ? "gdrdrv"
+				  : place == RM_ALONE ? "rm"
+						      : "dmabuf", 1);
 }
 
 /* The context of those that need one; another one's life is alone. */
@@ -253,7 +349,7 @@ static void prepare(const struct deed *deed)
 {
 	if (!deed->run || g)
 		return;
-	setenv("GDRCOPY_BACKEND", this_place() == INTEGRATED ? "host" : "dmabuf", 1);
+	set_backend();
 	g = barcopy_open(BARCOPY_OPEN_ANY);
 	ck_assert_msg(g != NULL, "%s", barcopy_last_error());
 }
@@ -377,37 +473,51 @@ static void uncount(const char *call, struct left *after)
 	after->resources.retained -= is_call(call, "cuDevicePrimaryCtxRetain");
 }
 
+/* A count that has grown by at most that is as before. */
+static int let(long after, long before, long most)
+{
+	return (int)(after > before && after <= before + most ? before : after);
+}
+
 /*
  * What a failing call leaves by its own nature is as before: what it was to undo has not been
- * undone. The call that it failed in has returned the failure.
+ * undone, and the memory below it stays. The call that it failed in has returned the failure.
  */
 static void forgive(const struct deed *deed, const char *call, const struct left *before,
 		    struct left *after)
 {
-	/* An ioctl that failed as a system call may have been any of RM's. */
-	static const char *const of_rm[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
-					     "munmap",	"close",	   NULL };
+	/* An ioctl that failed as a system call may have been any of RM's, or the node's unpin. */
+	static const char *const of_driver[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
+						 "munmap",  "close",	       NULL };
 	/* Nothing is freed without its context. */
-	bool ends = is_call(call, "cuCtxPushCurrent") || keeps_memory(deed);
+	bool ends = is_call(call, "cuCtxPushCurrent"), driver = is_one_of(call, of_driver);
+	struct resources *now = &after->resources;
+	const struct resources *then = &before->resources;
 
 	for (size_t i = 0; i < COUNT(pairs); i++)
 		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
 			ends |= is_call(call, pairs[i].ended[j]);
-	if (ends)
+	if (keeps_memory(deed)) { /* which may be of another kind now, as may its host pages */
 		memcpy(after->objects, before->objects, sizeof(after->objects));
-	ends &= deed->run != NULL; /* a life frees no memory */
-	if (ends)
-		after->resources.fds = before->resources.fds;
-	if (ends || is_one_of(call, of_rm))
 		after->rm = before->rm;
-	/* Memory that is still mapped keeps a descriptor in the stand-in, two if it is shared. */
-	if (is_call(call, "munmap") && after->resources.maps > before->resources.maps &&
-	    after->resources.fds <= before->resources.fds + 2)
-		after->resources.fds = before->resources.fds;
-	if (ends || is_call(call, "munmap")) {
-		after->resources.mapped = before->resources.mapped;
-		after->resources.maps = before->resources.maps;
+		now->fds = then->fds;
+		now->maps = then->maps;
+		now->mapped = then->mapped;
 	}
+	/* Of memory that stays unmapped, its address range too. */
+	for (size_t i = 0; ends && i < COUNT(pairs); i++)
+		after->objects[i] = let(after->objects[i], before->objects[i], 1);
+	if (ends || driver) {
+		after->rm.memories = (unsigned int)let(after->rm.memories, before->rm.memories, 3);
+		after->rm.maps = (unsigned int)let(after->rm.maps, before->rm.maps, 3);
+		after->rm.vmas = (unsigned int)let(after->rm.vmas, before->rm.vmas, 3);
+		after->rm.dmabufs = (unsigned int)let(after->rm.dmabufs, before->rm.dmabufs, 1);
+		/* A descriptor in the stand-in, two if the memory is shared. */
+		now->fds = let(now->fds, then->fds, 2);
+		now->maps = let(now->maps, then->maps, 3);
+	}
+	if (is_call(call, "munmap") && now->mapped > then->mapped)
+		now->mapped = then->mapped;
 }
 
 /* The thread's context and capture mode, where the call that failed was to put them back. */
@@ -494,14 +604,19 @@ static const struct {
 	{ "realloc", "Cannot allocate memory", ENOMEM },
 	{ "realloc", "no memory to keep a descriptor", ENOMEM },
 	{ "syscall", "the mapping cannot be read", EINVAL },
-	{ "munmap", "the range is still mapped", EIO },
+	{ "munmap", "the range is still mapped", 0 }, /* of the unmap before: ENOMEM */
 	{ "munmap", "dmabuf: munmap: ", EIO },
 	{ "cuMemRelease", "cuMemRelease: ", EIO },
 	{ "cuDriverGetVersion", "no backend can serve", ENODEV },
+	{ "cuMemGetAddressRange", "CUDA does not report where", ENOTSUP },
+	{ "REGISTER_FD", "REGISTER_FD: ", EIO },
+	{ "CARD_INFO", "CARD_INFO: ", EIO },
 	{ "munmap", "an earlier map of this range is still there", EIO },
 	{ "dlsym", " has no cu", ENODEV },
+	{ "dlsym", "this CUDA driver has no cu", ENOTSUP },
 	{ "dlopen", "no CUDA driver: ", ENODEV },
 	{ "pthread_atfork", "no memory for the fork guard", ENOMEM },
+	{ "madvise", "no memory for the fork guard", ENOMEM },
 	{ "RM_CONTROL", "GPU_GET_", 0 },
 	{ "RM_CONTROL", "GET_EXPORT_OBJECT_INFO", 0 },
 	{ "RM_CONTROL", "IMPORT_FD", 0 },
@@ -509,6 +624,7 @@ static const struct {
 	{ "ioctl", "REQ_MAPPING_TYPE", ENOMEM },
 	{ "ioctl", "REGISTER_FD", ENOMEM },
 	{ "ioctl", "CARD_INFO", ENOMEM },
+	{ "ioctl", "IMPORT_FD", ENOMEM },
 	{ "ioctl", "GPU_GET_", ENOMEM },
 	{ "ioctl", "PIN_BUFFER", ENOMEM },
 	{ "ioctl", "GET_", ENOMEM },
@@ -531,8 +647,13 @@ static bool is_blamed(enum what what, const char *call, int result)
 		     (tried && first_errno == ENOTSUP)))
 			return true;
 	/* What fails at an end is for no caller to mend. */
-	if (what == CUDA && first_errno && at_an_end)
+	if (what != SYSTEM && first_errno && at_an_end)
 		return strstr(text, name) && first_errno == EIO;
+	if (!strcmp(name, "ioctl") && place == RM_ALONE && at_an_end)
+		return strstr(text, "RM_") && first_errno == EIO;
+	/* Of memory that is still there. */
+	if (what == CUDA && first_errno == ENOTSUP && strstr(text, "CUDA exports no dma-buf of this"))
+		return strstr(text, name);
 	for (int i = 0; results[what][i]; i++)
 		if (results[what][i] == result && strstr(text, name) &&
 		    (!first_errno || first_errno == errnos[what][i] || (tried && first_errno == ENOTSUP)))
@@ -731,8 +852,13 @@ static const struct unit_test tests[] = {
 	{ "CUDA calls, used process", sweep_used, "", CUDA_CALLS },
 	{ "RM calls, used process", sweep_used, "", RM_CALLS },
 	{ "system calls, used process", sweep_used, "", SYSTEM_CALLS },
+	{ "CUDA calls, rm", sweep_used, "GDRCOPY_BACKEND=rm", CUDA_CALLS },
+	{ "RM calls, rm", sweep_used, "GDRCOPY_BACKEND=rm", RM_CALLS },
+	{ "system calls, rm", sweep_used, "GDRCOPY_BACKEND=rm", SYSTEM_CALLS },
 	{ "CUDA calls, gdrdrv", sweep_used, ON_NODE, CUDA_CALLS },
 	{ "system calls, gdrdrv", sweep_used, ON_NODE, SYSTEM_CALLS },
+	{ "system calls, gdrdrv with callbacks", sweep_used, ON_NODE " GDRSIM_NODE_PERSISTENT=0",
+	  SYSTEM_CALLS },
 	{ "system calls, gdrdrv, first use", sweep_cold, ON_NODE, SYSTEM_CALLS },
 	{ "CUDA calls, an integrated GPU", sweep_used, "GDRSIM_INTEGRATED=1", CUDA_CALLS },
 	{ "system calls, an integrated GPU", sweep_used, "GDRSIM_INTEGRATED=1", SYSTEM_CALLS },

@@ -57,6 +57,8 @@ bool errno_documented(const char *call, int err)
 		{ "barcopy_cache_create", { EINVAL, ENOMEM, EACCES } },
 		{ "barcopy_cache_get", { PIN } },
 		{ "barcopy_cache_put", { EINVAL, EACCES } },
+		{ "barcopy_cache_invalidate", { EINVAL, EACCES } },
+		{ "barcopy_cache_trim", { EINVAL, EACCES } },
 		{ "barcopy_cache_destroy", { EBUSY, THE_END } },
 		{ "barcopy_mem_alloc",
 		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
