@@ -19,7 +19,7 @@ MACHINE_COMMON := $(patsubst %.c,$(O)/%.o,\
 	$(filter-out $(MACHINE_DIR)/test_%,$(wildcard $(MACHINE_DIR)/*.c)))
 ATTACK_TESTS := $(patsubst tests/attack/attack_%.c,$(O)/tests/test_attack_%,\
 	$(wildcard tests/attack/attack_*.c))
-ATTACK_COMMON := $(O)/tests/attack/life.o
+ATTACK_COMMON := $(O)/tests/attack/life.o $(O)/tests/model/fault.o
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(O)/tests/gpu_%,$(wildcard tests/gpu/test_*.c))
 TEST_COMMON := $(patsubst %.c,$(O)/%.o,$(wildcard tests/common/*.c))
 
@@ -50,7 +50,7 @@ $(ATTACK_TESTS): $(O)/tests/test_attack_%: $(O)/tests/attack/attack_%.o $(ATTACK
 
 # The model of the library (tests/model/model.h): one program.
 MODEL_TEST := $(O)/tests/test_model
-MODEL_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/model/*.c)) $(ATTACK_COMMON)
+MODEL_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/model/*.c))
 
 $(MODEL_TEST): $(MODEL_OBJS) $(TEST_COMMON) $(LIB_STATIC)
 	$(call say,LD,$@)

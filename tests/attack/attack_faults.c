@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every CUDA call, every call of the resource manager and every system call of the library fails in
- * turn, by call number, in all that a program does with a buffer: whole lives of a handle (life.h),
- * and ranges, caches, memory of the library's own and copy engines in a context that goes on; in a
- * process that has used the library before and in one that has not. After each failure: a
- * documented errno; no descriptor, mapping, context, pin, map, slot or object of CUDA's or RM's
- * more than before; and the same succeeds.
+ * Every CUDA call, every call of the resource manager, of the gdrdrv node and every system call of
+ * the library fails in turn (model/fault.h), by call number, in all that a program does with a
+ * buffer: whole lives of a handle (life.h), and ranges, caches, memory of the library's own and copy
+ * engines in a context that goes on; in a process that has used the library before and in one that
+ * has not. After each failure: a documented errno; no descriptor, mapping, context, pin, map, slot
+ * or object of CUDA's or RM's more than before, unless a call of the library has returned the
+ * failure of its end; and the same succeeds.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@
 #include "common/unit.h"
 #include "common/wrap.h"
 #include "core/handle.h"
+#include "model/fault.h"
 #include "unit/cache_table.h"
 
 static struct life lives[LIVES];
@@ -64,8 +66,7 @@ static bool at_an_end; /* it is of a call that ends something */
 static int called(const char *call, int rc)
 {
 	if (rc && !first_errno)
-		at_an_end = strstr(call, "free") || strstr(call, "close") || strstr(call, "destroy") ||
-			    strstr(call, "unmap") || strstr(call, "unpin");
+		at_an_end = is_end(call);
 	first_errno = first_errno ? first_errno : rc;
 	if (rc && !*undocumented && !errno_documented(call, rc))
 		snprintf(undocumented, sizeof(undocumented), "%s: errno %d (%s)", call, rc,
@@ -487,8 +488,8 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 		    struct left *after)
 {
 	/* An ioctl that failed as a system call may have been any of RM's, or the node's unpin. */
-	static const char *const of_driver[] = { "RM_FREE", "RM_UNMAP_MEMORY", "ioctl",
-						 "munmap",  "close",	       NULL };
+	static const char *const of_driver[] = { "RM_FREE", "RM_UNMAP_MEMORY", "UNPIN_BUFFER",
+						 "ioctl",   "munmap",	       "close", NULL };
 	/* Nothing is freed without its context. */
 	bool ends = is_call(call, "cuCtxPushCurrent"), driver = is_one_of(call, of_driver);
 	struct resources *now = &after->resources;
@@ -556,22 +557,6 @@ static void forgive_first(const char *call, const struct left *before, struct le
 
 /* ---- one failure after the other ----------------------------------------- */
 
-enum what { CUDA, RM, SYSTEM };
-
-static const char *const what_names[] = { "CUDA", "RM", "system" };
-static const int results[][6] = {
-	[CUDA] = { 999, 2, 801, 201 },
-	/* NV_STATUS: generic, no resources, no permission, invalid argument, not supported. */
-	[RM] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 },
-	[SYSTEM] = { -1 },
-};
-
-static const int errnos[][6] = {
-	[CUDA] = { EIO, ENOMEM, ENOTSUP, EINVAL },
-	[RM] = { EIO, ENOMEM, EACCES, EINVAL, ENOTSUP },
-	[SYSTEM] = { ENOMEM }, /* or what stands in blames[] */
-};
-
 /* Failed calls that the text names otherwise, or that have another errno than their result's. */
 static const struct {
 	const char *call, *text;
@@ -585,6 +570,7 @@ static const struct {
 	{ "cuCtxPushCurrent", "CUDA does not report where", ENOTSUP },
 	{ "EXPORT_TO_DMABUF_FD", "cuMemGetHandleForAddressRange: ", 0 },
 	{ "MMAP", "mmap of ", 0 },
+	{ "MMAP", "no address space for ", ENOMEM },
 	{ "OPEN_CTL", "/dev/nvidiactl", 0 },
 	{ "OPEN_DEVICE", "/dev/nvidia", 0 },
 	{ "syscall", "does not cover the whole range", ENOTSUP },
@@ -631,14 +617,14 @@ static const struct {
 };
 
 /* Does the text of what failed name the call, and is the errno its result's? first_errno 0: any. */
-static bool is_blamed(enum what what, const char *call, int result)
+static bool is_blamed(enum fault what, const char *call, int result)
 {
 	const char *text = barcopy_last_error(), *end = strpbrk(call, ".0123456789");
 	size_t length = end ? (size_t)(end - call) : strlen(call);
 	bool tried = strstr(text, "the trial on GPU 0 failed: "); /* its failures have one errno */
 	char name[64];
 
-	if (length > 2 && !strncmp(call + length - 2, "_v", 2)) /* cuMemAlloc_v2 */
+	if (length > 2 && !strncasecmp(call + length - 2, "_v", 2)) /* cuMemAlloc_v2 */
 		length -= 2;
 	snprintf(name, sizeof(name), "%.*s", (int)length, call);
 	for (size_t i = 0; i < COUNT(blames); i++)
@@ -647,53 +633,40 @@ static bool is_blamed(enum what what, const char *call, int result)
 		     (tried && first_errno == ENOTSUP)))
 			return true;
 	/* What fails at an end is for no caller to mend. */
-	if (what != SYSTEM && first_errno && at_an_end)
+	if ((what == FAULT_CUDA || what == FAULT_RM) && first_errno && at_an_end)
 		return strstr(text, name) && first_errno == EIO;
 	if (!strcmp(name, "ioctl") && place == RM_ALONE && at_an_end)
 		return strstr(text, "RM_") && first_errno == EIO;
 	/* Of memory that is still there. */
-	if (what == CUDA && first_errno == ENOTSUP && strstr(text, "CUDA exports no dma-buf of this"))
+	if (what == FAULT_CUDA && first_errno == ENOTSUP &&
+	    strstr(text, "CUDA exports no dma-buf of this"))
 		return strstr(text, name);
-	for (int i = 0; results[what][i]; i++)
-		if (results[what][i] == result && strstr(text, name) &&
-		    (!first_errno || first_errno == errnos[what][i] || (tried && first_errno == ENOTSUP)))
+	for (int i = 0; fault_results[what][i].result; i++)
+		if (fault_results[what][i].result == result && strstr(text, name) &&
+		    (!first_errno || first_errno == fault_results[what][i].err ||
+		     (tried && first_errno == ENOTSUP)))
 			return true;
 	return false;
-}
-
-/* Makes the nth call fail, or none with 0. */
-static void arm(enum what what, unsigned long n, int result)
-{
-	if (n)
-		wrap_reset();
-	if (what == CUDA)
-		cuda_hooks.fail_nth(n, result);
-	else if (what == RM)
-		rm_sim.fail_nth(n, result);
-	else
-		wrap_fail_nth(n);
 }
 
 enum { SECOND = 1000 }; /* at which the clock stands in a first use */
 
 /* Returns false if there was no nth call. */
-static bool one_fault(const struct deed *deed, enum what what, unsigned long n, int result,
+static bool one_fault(const struct deed *deed, enum fault what, unsigned long n, int result,
 		      bool first_use)
 {
 	struct left before, after, again;
-	char call[64] = "", about[160];
-	const char *failed, *wrong;
+	const char *failed, *call, *wrong;
+	char about[160];
 	bool worked;
 
 	look(&before);
-	arm(what, n, result);
+	fault_arm(what, n, result);
 	wrong = run(deed, &worked);
-	failed = what == CUDA ? cuda_hooks.failed() : what == RM ? rm_sim.failed() : wrap_failed();
-	if (failed)
-		snprintf(call, sizeof(call), "%s", failed); /* arm(what, 0, 0) forgets it */
-	arm(what, 0, 0);
+	failed = fault_disarm();
+	call = failed ? failed : "";
 	cache_table_check();
-	snprintf(about, sizeof(about), "%s, %s call %lu (%s) gave %d", deed->name, what_names[what],
+	snprintf(about, sizeof(about), "%s, %s call %lu (%s) gave %d", deed->name, fault_names[what],
 		 n, failed ? call : "none", result);
 	ck_assert_msg(!wrong, "%s: %s", about, wrong);
 	ck_assert_msg(failed || worked, "%s: failed without a fault", about);
@@ -708,7 +681,7 @@ static bool one_fault(const struct deed *deed, enum what what, unsigned long n, 
 		again.rm = before.rm;
 		again.resources.fds = before.resources.fds;
 		again.resources.maps = before.resources.maps;
-		if (what == CUDA) /* and so may host pages be */
+		if (what == FAULT_CUDA) /* and so may host pages be */
 			again.resources.mapped = before.resources.mapped;
 	}
 	/* A first use makes things for good. */
@@ -758,15 +731,15 @@ static unsigned long offset(unsigned long hurry)
 }
 
 /* Each call with each result (quick: every third call of all results but the first); how many. */
-static unsigned long sweep_results(const struct deed *deed, enum what what)
+static unsigned long sweep_results(const struct deed *deed, enum fault what)
 {
 	unsigned long calls = 0, others = 0, hurry = unit_quick() ? 3 : 1;
 
-	while (one_fault(deed, what, calls + 1, results[what][0], false))
+	while (one_fault(deed, what, calls + 1, fault_results[what][0].result, false))
 		calls++;
-	for (unsigned long i = 1; results[what][i]; i++)
+	for (unsigned long i = 1; fault_results[what][i].result; i++)
 		for (unsigned long n = 1 + offset(hurry);
-		     one_fault(deed, what, n, results[what][i], false); n += hurry)
+		     one_fault(deed, what, n, fault_results[what][i].result, false); n += hurry)
 			others++;
 	return calls + others;
 }
@@ -774,7 +747,7 @@ static unsigned long sweep_results(const struct deed *deed, enum what what)
 /* In a process that has used the library before. */
 static void sweep_used(void)
 {
-	enum what what = *(const enum what *)unit_arg;
+	enum fault what = *(const enum fault *)unit_arg;
 	unsigned long faults = 0;
 
 	start();
@@ -790,14 +763,14 @@ static void sweep_used(void)
 		faults += sweep_results(deed, what);
 	}
 	ck_assert_uint_gt(faults, 1);
-	printf("%lu %s faults in a used process\n", faults, what_names[what]);
+	printf("%lu %s faults in a used process\n", faults, fault_names[what]);
 	if (g)
 		OK(gdr_close(g));
 }
 
 struct cold {
 	const struct deed *deed;
-	enum what what;
+	enum fault what;
 	unsigned long n;
 };
 
@@ -810,7 +783,8 @@ static int cold_child(void *arg)
 	wrap_clock(SECOND);
 	start();
 	prepare(c->deed);
-	return one_fault(c->deed, c->what, c->n, results[c->what][0], true) ? FAILED : END;
+	return one_fault(c->deed, c->what, c->n, fault_results[c->what][0].result, true) ? FAILED
+										 : END;
 }
 
 /* Of the deeds on a GPU: each row has every fourth, as all together take longer than a test may. */
@@ -819,9 +793,9 @@ enum { FIRST_USES = 4 };
 /* A process for each fault: nothing has been loaded or made yet. */
 static void sweep_cold(void)
 {
-	enum what what = *(const enum what *)unit_arg;
-	unsigned int cold = what == RM ? COLD_RM : COLD, n = 0;
-	unsigned int rows = what == RM || this_place() == NODE ? 1 : FIRST_USES;
+	enum fault what = *(const enum fault *)unit_arg;
+	unsigned int cold = what == FAULT_RM ? COLD_RM : COLD, n = 0;
+	unsigned int rows = what == FAULT_RM || this_place() == NODE ? 1 : FIRST_USES;
 	unsigned long faults = 0;
 
 	for (const struct deed *deed = deeds; deed < deeds + COUNT(deeds); deed++) {
@@ -836,16 +810,17 @@ static void sweep_cold(void)
 			faults++;
 		}
 		ck_assert_msg(status == END, "%s, %s call %lu: status %d", deed->name,
-			      what_names[what], c.n, status);
+			      fault_names[what], c.n, status);
 	}
 	ck_assert_uint_gt(faults, 1);
-	printf("%lu %s faults at a first use\n", faults, what_names[what]);
+	printf("%lu %s faults at a first use\n", faults, fault_names[what]);
 }
 
-static const enum what whats[] = { CUDA, RM, SYSTEM };
-#define CUDA_CALLS   &whats[CUDA]
-#define RM_CALLS     &whats[RM]
-#define SYSTEM_CALLS &whats[SYSTEM]
+static const enum fault whats[] = { FAULT_CUDA, FAULT_RM, FAULT_SYSTEM, FAULT_NODE };
+#define CUDA_CALLS   &whats[0]
+#define RM_CALLS     &whats[1]
+#define SYSTEM_CALLS &whats[2]
+#define NODE_CALLS   &whats[3]
 #define ON_NODE	     "LD_PRELOAD=$SIM/libgdrdrv_node.so"
 
 static const struct unit_test tests[] = {
@@ -857,6 +832,7 @@ static const struct unit_test tests[] = {
 	{ "system calls, rm", sweep_used, "GDRCOPY_BACKEND=rm", SYSTEM_CALLS },
 	{ "CUDA calls, gdrdrv", sweep_used, ON_NODE, CUDA_CALLS },
 	{ "system calls, gdrdrv", sweep_used, ON_NODE, SYSTEM_CALLS },
+	{ "node's calls, gdrdrv", sweep_used, ON_NODE, NODE_CALLS },
 	{ "system calls, gdrdrv with callbacks", sweep_used, ON_NODE " GDRSIM_NODE_PERSISTENT=0",
 	  SYSTEM_CALLS },
 	{ "system calls, gdrdrv, first use", sweep_cold, ON_NODE, SYSTEM_CALLS },

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/standin.h"
+#include "model/fault.h"
 #include "barcopy.h"
 
 size_t lives_make(struct life lives[LIVES])
@@ -31,60 +32,6 @@ size_t lives_make(struct life lives[LIVES])
 	lives[5] = (struct life){ "cudaMalloc by gdrdrv", "gdrdrv", standin_alloc(3 << 20) + 5000,
 				  100000 };
 	return standin_gdrdrv() ? LIVES : LIVES - 1;
-}
-
-#define PIN	EINVAL, EOVERFLOW, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO
-#define THE_END EINVAL, EACCES, ENOMEM, EIO /* ENOMEM: of munmap() */
-
-bool errno_documented(const char *call, int err)
-{
-	static const struct {
-		const char *call;
-		int errnos[12];
-	} all[] = {
-		{ "gdr_open", { ENODEV, EACCES, EINVAL, ENOMEM, EMFILE, ENFILE, EIO } },
-		{ "gdr_pin_buffer_v2", { PIN } },
-		{ "gdr_map",
-		  { EINVAL, EAGAIN, EACCES, ENODEV, ENOMEM, EMFILE, ENFILE, ENOTSUP, EIO } },
-		{ "gdr_unmap", { THE_END } },
-		{ "gdr_unpin_buffer", { THE_END } },
-		{ "gdr_close", { THE_END } },
-		{ "gdr_copy_to_mapping", { EINVAL, EACCES, EIO } },
-		{ "gdr_copy_from_mapping", { EINVAL, EACCES, EIO } },
-		{ "barcopy_map_range", { PIN } },
-		{ "barcopy_unmap_range", { THE_END } },
-		{ "barcopy_set_copy_options", { EINVAL, ENOTSUP, ENOMEM, EACCES, EIO } },
-		{ "barcopy_cache_create", { EINVAL, ENOMEM, EACCES } },
-		{ "barcopy_cache_get", { PIN } },
-		{ "barcopy_cache_put", { EINVAL, EACCES } },
-		{ "barcopy_cache_invalidate", { EINVAL, EACCES } },
-		{ "barcopy_cache_trim", { EINVAL, EACCES } },
-		{ "barcopy_cache_destroy", { EBUSY, THE_END } },
-		{ "barcopy_mem_alloc",
-		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-		{ "barcopy_mem_free", { THE_END } },
-		{ "barcopy_mem_export",
-		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-		{ "barcopy_port_create",
-		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-		{ "barcopy_port_stop", { EINVAL, EACCES } },
-		{ "barcopy_port_destroy", { THE_END } },
-		{ "barcopy_queue_create",
-		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-		{ "barcopy_queue_send", { EINVAL, EACCES, ETIMEDOUT, EPIPE } },
-		{ "barcopy_queue_stop", { EINVAL, EACCES } },
-		{ "barcopy_queue_destroy", { THE_END } },
-		{ "barcopy_mem_import",
-		  { EINVAL, ENOTSUP, ENOMEM, EMFILE, ENFILE, ENODEV, EACCES, EIO } },
-	};
-	size_t i = 0;
-
-	while (i < sizeof(all) / sizeof(all[0]) && strcmp(all[i].call, call) != 0)
-		i++;
-	for (int k = 0; i < sizeof(all) / sizeof(all[0]) && all[i].errnos[k]; k++)
-		if (all[i].errnos[k] == err)
-			return true;
-	return false;
 }
 
 static _Thread_local char text[512];

@@ -31,7 +31,4 @@ size_t lives_make(struct life lives[LIVES]);
  */
 const char *life_run(const struct life *life, bool *worked);
 
-/* Whether the comment of that call in its header names this errno. */
-bool errno_documented(const char *call, int err);
-
 #endif

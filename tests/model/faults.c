@@ -1,93 +1,41 @@
 // SPDX-License-Identifier: MIT
 /* One call of CUDA, of the resource manager, of the gdrdrv node or of the system fails inside a call. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attack/life.h"
-#include "common/rm.h"
 #include "common/wrap.h"
+#include "model/fault.h"
 #include "model/model.h"
-#include "sim/node/gdrsim_node.h"
 
-static enum { NONE, CUDA_CALL, RM_CALL, SYSTEM_CALL, NODE_CALL } armed;
 static bool met;
 static time_t second =
 	1000; /* at which the clock stands: a failed trial is repeated a second later */
-static __typeof__(&gdrsim_node_fail) node_faults;
-static __typeof__(&gdrsim_node_calls) node_calls;
-static const char *node_rule;
-
-/* A refused call of the node is known by its name's count. */
-static const char *const node_names[] = { "PIN_BUFFER", "UNPIN_BUFFER", "MMAP", "GET_INFO" };
 
 void faults_start(void)
 {
-	void *fail = dlsym(RTLD_DEFAULT, "gdrsim_node_fail");
-	void *calls = dlsym(RTLD_DEFAULT, "gdrsim_node_calls");
-
-	memcpy(&node_faults, &fail, sizeof(fail));
-	memcpy(&node_calls, &calls, sizeof(calls));
 	wrap_clock(second);
 }
 
 void fault_maybe(void)
 {
-	static const int cuda_codes[] = { 999, 2, 801, 201 };
-	static const int rm_codes[] = { 0xffff, 0x1a, 0x1b, 0x1f, 0x56 };
 	unsigned int kind = below(4), n = 1 + below(below(2) ? 4 : 14), code = below(20);
-	char rule[64];
+	enum fault where = FAULT_SYSTEM;
+	int results = 0;
 
 	met = false;
-	armed = NONE;
 	if (below(4) || getenv("MODEL_NO_FAULTS"))
 		return;
-	wrap_reset();
-	if (kind == 0 && !w.machine->gpu) {
-		armed = CUDA_CALL;
-		cuda_hooks.fail_nth(n, cuda_codes[code % COUNT(cuda_codes)]);
-	} else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_RM && !w.machine->gpu) {
-		armed = RM_CALL;
-		rm_sim.fail_nth(n, rm_codes[code % COUNT(rm_codes)]);
-	} else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_GDRDRV) {
-		armed = NODE_CALL;
-		node_rule = node_names[code % COUNT(node_names)];
-		snprintf(rule, sizeof(rule), "%s:1=%s", node_rule, n % 2 ? "ENOMEM" : "EIO");
-		node_faults(rule);
-	} else {
-		armed = SYSTEM_CALL;
-		wrap_fail_nth(n);
-	}
-}
-
-/* The name of the call that failed; NULL: none did. */
-static const char *disarm(void)
-{
-	static char copy[64];
-	const char *name = NULL;
-
-	if (armed == CUDA_CALL) {
-		name = cuda_hooks.failed();
-	} else if (armed == RM_CALL) {
-		name = rm_sim.failed();
-	} else if (armed == NODE_CALL) {
-		name = node_calls(node_rule) ? node_rule : NULL;
-	} else if (armed == SYSTEM_CALL) {
-		name = wrap_failed();
-	}
-	if (name)
-		snprintf(copy, sizeof(copy), "%s", name);
-	if (armed == CUDA_CALL)
-		cuda_hooks.fail_nth(0, 0);
-	else if (armed == RM_CALL)
-		rm_sim.fail_nth(0, 0);
-	else if (armed == NODE_CALL)
-		node_faults(NULL);
-	else if (armed == SYSTEM_CALL)
-		wrap_reset();
-	armed = NONE;
-	return name ? copy : NULL;
+	if (kind == 0 && !w.machine->gpu)
+		where = FAULT_CUDA;
+	else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_RM && !w.machine->gpu)
+		where = FAULT_RM;
+	else if (kind == 1 && w.machine->backend == BARCOPY_BACKEND_GDRDRV)
+		where = FAULT_NODE;
+	while (results < FAULT_RESULTS && fault_results[where][results].result)
+		results++;
+	if (where == FAULT_NODE)
+		n = 1 + n % FAULT_NODE_CALLS;
+	fault_arm(where, n, fault_results[where][code % (unsigned int)results].result);
 }
 
 /* What the thread has of CUDA's, which the failed call was to put back. */
@@ -123,18 +71,6 @@ static bool is_lawful(int rc)
  */
 static unsigned int owed;
 
-static bool is_end(const char *call)
-{
-	static const char *const ends[] = { "gdr_unmap", "gdr_unpin_buffer", "gdr_close",
-					    "barcopy_unmap_range", "barcopy_mem_free",
-					    "barcopy_cache_destroy" };
-
-	for (size_t i = 0; i < COUNT(ends); i++)
-		if (!strcmp(ends[i], call))
-			return true;
-	return false;
-}
-
 static bool is_owed(const char *call, int rc)
 {
 	if (!owed || !is_end(call) || (rc != ENOMEM && rc != EIO))
@@ -145,7 +81,7 @@ static bool is_owed(const char *call, int rc)
 
 bool worked(const char *call, int rc, int wanted)
 {
-	const char *failed = disarm();
+	const char *failed = fault_disarm();
 	CUcontext current;
 
 	met = failed != NULL;
