@@ -18,12 +18,15 @@
  *	page-table locks		taken by the kernel inside zap and insert
  *	xa_lock of any xarray		innermost
  *
- * Four rules follow:
+ * Five rules follow:
  *
  * - The GPU driver is never called with gdrdrv_mr.lock held.
  * - No mapping is zapped with gdrdrv_mr.lock held. A zap runs the MMU notifiers of the mapping's
  *   process; nvidia-uvm registers one, and it may take locks that the GPU driver holds around the
  *   free callback.
+ * - No memory is reclaimed with gdrdrv_mr.lock or memtype_lock held, since reclaim runs the same
+ *   notifiers, and the free callback waits for these locks: what is allocated under them is
+ *   allocated after gdrdrv_alloc_prepare() and between memalloc_noreclaim_save() and _restore().
  * - The free callback takes gdrdrv_mr.lock, memtype_lock and the spinlocks of xarrays, and no other
  *   lock of gdrdrv.
  * - copy_to_user() and copy_from_user() run without any lock of gdrdrv.
@@ -33,6 +36,7 @@
 
 #include <linux/completion.h>
 #include <linux/fs.h>
+#include <linux/gfp.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
@@ -197,6 +201,23 @@ bool gdrdrv_p2p_can_force_pcie(void);
 int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req);
 int gdrdrv_p2p_ranges(struct gdrdrv_mr *mr, struct gdrdrv_range *out, u32 max);
 void gdrdrv_p2p_release(struct gdrdrv_mr *mr);
+
+/*
+ * Called before a lock under which this thread allocates a few pages by memalloc_noreclaim_save():
+ * reclaims memory as the allocation of a page with @gfp does. Returns false if there is none.
+ *
+ * Under the lock the thread reclaims nothing, neither of the machine nor of its cgroup: it takes
+ * from the kernel's reserves and exceeds the cgroup's limit instead. Each thread does so with a few
+ * pages at a time, because this function fails while the reserves are in use or the cgroup is beyond
+ * its limit.
+ */
+static inline bool gdrdrv_alloc_prepare(gfp_t gfp)
+{
+	unsigned long page = __get_free_page(gfp);
+
+	free_page(page);
+	return page;
+}
 
 #define gdrdrv_dbg(fmt, ...)                         \
 	do {                                         \

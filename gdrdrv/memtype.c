@@ -20,6 +20,7 @@
 
 #include <linux/io.h>
 #include <linux/pci.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "gdrdrv.h"
@@ -39,7 +40,7 @@ struct memtype_piece {
 
 /*
  * memtype_pieces and the wc_pages of every region. What is allocated under it is charged to no
- * cgroup: a process over its cgroup's limit would sleep there, and all others with it.
+ * cgroup, and reclaims nothing: see gdrdrv_alloc_prepare().
  */
 static DEFINE_MUTEX(memtype_lock);
 /* By the last page frame: xa_find() from a frame on returns the piece that has it, or the next. */
@@ -183,13 +184,21 @@ void gdrdrv_memtype_free(struct gdrdrv_mr *mr)
 void gdrdrv_memtype_reserve(struct gdrdrv_mr *mr)
 {
 	unsigned long at, end;
+	unsigned int flags;
 	long n = 0;
 
 	while (n >= 0 && mr->wc_pages < mr->size >> PAGE_SHIFT) {
+		/* A few pieces, nodes of the xarray, and the kernel's own list of reservations. */
+		if (!gdrdrv_alloc_prepare(GFP_KERNEL)) {
+			n = -ENOMEM;
+			break;
+		}
 		mutex_lock(&memtype_lock);
+		flags = memalloc_noreclaim_save();
 		at = gdrdrv_memtype_frame(mr, mr->wc_pages, &end);
 		n = memtype_piece_get_locked(at, end);
 		mr->wc_pages += max(n, 0L);
+		memalloc_noreclaim_restore(flags);
 		mutex_unlock(&memtype_lock);
 		cond_resched();
 	}

@@ -19,6 +19,7 @@
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
 #include "gdrdrv.h"
@@ -173,8 +174,13 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 	unsigned long end = min(vma->vm_end, round_down(addr, GDRDRV_WINDOW) + GDRDRV_WINDOW);
 	unsigned long first = all ? end : addr + PAGE_SIZE;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
+	unsigned int flags;
 
+	/* Up to three page tables, charged to the process's cgroup. */
+	if (!gdrdrv_alloc_prepare(GFP_KERNEL_ACCOUNT))
+		return VM_FAULT_OOM;
 	mutex_lock(&mr->lock);
+	flags = memalloc_noreclaim_save();
 	if (!mr->revoked && !mr->retired)
 		ret = gdrdrv_insert(mr, vma, addr, first);
 	if (ret == VM_FAULT_NOPAGE) {
@@ -184,6 +190,7 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 			gdrdrv_insert(mr, vma, start, addr);
 		gdrdrv_insert(mr, vma, first, end);
 	}
+	memalloc_noreclaim_restore(flags);
 	mutex_unlock(&mr->lock);
 	return ret;
 }

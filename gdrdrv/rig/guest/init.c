@@ -24,7 +24,7 @@ struct rig rig = { .rounds = 200, .random_s = 5, .fuzz = 20000, .seed = 1, .gpl 
 static const struct test *const groups[] = { tests_basic, tests_observe, tests_map,    tests_revoke,
 					     tests_owner, tests_fault,	 tests_window, tests_race,
 					     tests_fuzz,  tests_measure, tests_walk,   tests_pairs,
-					     tests_node };
+					     tests_node,  tests_reclaim };
 enum verdict { PASS, FAIL, SKIPPED };
 static unsigned int nr[3]; /* of each verdict */
 static char setup_name[64];

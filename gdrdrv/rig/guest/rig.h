@@ -63,7 +63,7 @@ struct test {
 
 extern const struct test tests_basic[], tests_map[], tests_revoke[], tests_owner[], tests_window[],
 	tests_walk[], tests_pairs[], tests_observe[], tests_race[], tests_fuzz[], tests_fault[],
-	tests_measure[], tests_node[];
+	tests_measure[], tests_node[], tests_reclaim[];
 
 /* Whether the free of memory revokes its pins in the current set-up. */
 static inline bool by_callback(void)

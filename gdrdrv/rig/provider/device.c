@@ -41,6 +41,7 @@ static int provider_release(struct inode *inode, struct file *filp)
 	struct provider_file *file = filp->private_data;
 
 	provider_window_close(file);
+	provider_notify_end(file);
 	provider_block_free_all(file);
 	mutex_lock(&provider_bar.lock);
 	provider_client_ends_locked(file);
@@ -74,6 +75,8 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		struct provider_info info;
 		struct provider_tokens tokens;
 		struct provider_lend lend;
+		struct provider_notify notify;
+		struct provider_notify_free notify_free;
 		struct provider_window window;
 		struct provider_window_arm window_arm;
 		struct provider_window_free window_free;
@@ -107,6 +110,10 @@ static long provider_ioctl(struct file *filp, unsigned int cmd, unsigned long ua
 		break;
 	case PROVIDER_IOC_LEND:
 		return provider_lend(file, arg.lend.client);
+	case PROVIDER_IOC_NOTIFY:
+		return provider_notify(file, &arg.notify);
+	case PROVIDER_IOC_NOTIFY_FREE:
+		return provider_notify_free(file, &arg.notify_free);
 	case PROVIDER_IOC_WINDOW:
 		return provider_window_open(file, &arg.window);
 	case PROVIDER_IOC_WINDOW_ARM:

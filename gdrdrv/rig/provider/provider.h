@@ -2,7 +2,8 @@
 /*
  * Internal interfaces of the stand-in provider. memory.c has blocks and pages, p2p.c the
  * nvidia_p2p_* calls, device.c the PCI function and the node, window.c a free at a chosen moment,
- * refuse.c a kernel that refuses types and nodes, pte.c the CPU's entries.
+ * refuse.c a kernel that refuses types and nodes, pte.c the CPU's entries, notifier.c a process whose
+ * pages the kernel reclaims.
  *
  * One lock, that of provider_bar, is held over each step of a get, and over put and free with their
  * callbacks, like the API lock of the real GPU driver: a put blocks while a callback runs, and
@@ -33,6 +34,7 @@ struct provider_file {
 	pid_t tgid;
 	u64 p2p_token;
 	u32 va_space;
+	struct notifier *notifier; /* notifier.c's; NULL: none */
 	/* provider_bar.lock: the clients that it admits; the first is its own (pidClientList). */
 	struct {
 		pid_t tgid;
@@ -88,6 +90,10 @@ void provider_window_pass(u32 at);
 void provider_window_in_callback(bool in);
 
 void provider_refuse_exit(void);
+
+int provider_notify(struct provider_file *file, const struct provider_notify *arg);
+int provider_notify_free(struct provider_file *file, const struct provider_notify_free *arg);
+void provider_notify_end(struct provider_file *file);
 
 int provider_read_pte(struct provider_pte *arg);
 

@@ -127,7 +127,8 @@ struct provider_info {
 	__u32 pci_domain; /* of the GPU */
 	__u8 pci_bus;
 	__u8 pci_devfn;
-	__u16 pad[3];
+	__u16 pad;
+	__u32 notified; /* how often a notifier found its lock taken, since load */
 };
 
 /*
@@ -151,6 +152,22 @@ struct provider_lend {
 	__u64 client; /* that context's p2p_token */
 };
 
+/*
+ * Until the close the kernel's reclaim of [addr, addr + len) of the calling process waits for a lock.
+ * EOPNOTSUPP on a kernel without MMU notifiers; EBUSY: this descriptor has such a range.
+ */
+struct provider_notify {
+	__u64 addr;
+	__u64 len;
+};
+
+/* FREE under that lock, which it holds from @delay_ms before the free on. */
+struct provider_notify_free {
+	__u64 va;
+	__u32 delay_ms; /* at most PROVIDER_WINDOW_MAX_MS */
+	__u32 pad;
+};
+
 #define PROVIDER_IOC_ALLOC	 _IOWR(0xDB, 1, struct provider_alloc)
 #define PROVIDER_IOC_FREE	 _IOW(0xDB, 2, struct provider_free)
 #define PROVIDER_IOC_PEEK	 _IOW(0xDB, 3, struct provider_copy)
@@ -159,6 +176,8 @@ struct provider_lend {
 #define PROVIDER_IOC_INFO	 _IOR(0xDB, 7, struct provider_info)
 #define PROVIDER_IOC_TOKENS	 _IOR(0xDB, 8, struct provider_tokens)
 #define PROVIDER_IOC_LEND	 _IOW(0xDB, 11, struct provider_lend)
+#define PROVIDER_IOC_NOTIFY	 _IOW(0xDB, 16, struct provider_notify)
+#define PROVIDER_IOC_NOTIFY_FREE _IOW(0xDB, 17, struct provider_notify_free)
 #define PROVIDER_IOC_WINDOW	 _IOW(0xDB, 32, struct provider_window)
 #define PROVIDER_IOC_WINDOW_FREE _IOWR(0xDB, 33, struct provider_window_free)
 #define PROVIDER_IOC_WINDOW_ARM	 _IOW(0xDB, 34, struct provider_window_arm)
