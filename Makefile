@@ -168,8 +168,8 @@ sim: $(SIM_LIBS)
 demo:
 	@tests/deps.sh demo || :
 	@mkdir -p $(O)
-	@$(MAKE) --no-print-directory V=$(V) O=$(O) all sim >$(O)/demo-build.log 2>&1 || \
-		{ cat $(O)/demo-build.log; exit 1; }
+	@. tests/common/progress.sh && progress 'make $@' $(O)/demo-build.log \
+		$(MAKE) --no-print-directory V=$(V) O=$(O) all sim || { cat $(O)/demo-build.log; exit 1; }
 	@perf/demo.sh $(O) $(O)/sim
 
 # A directory that this Makefile has built in, and that holds nothing of the source.

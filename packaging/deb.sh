@@ -6,6 +6,7 @@
 #   DEB_OUT=dir         another place than O/deb
 set -eu
 cd "$(dirname "$0")/.."
+. tests/common/progress.sh
 umask 022 # the source package has the files' modes
 root=$(pwd)
 
@@ -40,7 +41,7 @@ kind=
 [ "$arch" = "$build" ] || kind="$kind -d"
 # The packages are not signed here; the publisher signs them.
 # shellcheck disable=SC2086
-dpkg-buildpackage -us -uc -jauto $kind >"$out/build-$arch.log" 2>&1 || {
+progress deb "$out/build-$arch.log" dpkg-buildpackage -us -uc -jauto $kind || {
 	tail -n 30 "$out/build-$arch.log" >&2
 	echo "deb: failed; the whole log: $out/build-$arch.log" >&2
 	exit 1

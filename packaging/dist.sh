@@ -7,6 +7,7 @@
 #   RELEASE=1                 for publication: needs PROJECT_URL and the tag vVERSION on the commit
 set -eu
 cd "$(dirname "$0")/.."
+. tests/common/progress.sh
 
 for tool in xz python3; do
 	command -v $tool >/dev/null || { echo "dist: no $tool here (package xz-utils, python3)" >&2; exit 77; }
@@ -50,7 +51,7 @@ python3 -B "$tree/$name/docs/page/make.py" >"$tree/page"
 mv "$tree/page" "$tree/$name/docs/index.html"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u+rw,go=rX,a-s \
 	--format=gnu -cf "$tree/$name.tar" -C "$tree" "$name"
-xz -T1 -6 -f "$tree/$name.tar"
+progress dist "$tree/log" xz -T1 -6 -f "$tree/$name.tar"
 mv -f "$tree/$name.tar.xz" "$dir/" # whole: make may run this twice at the same time
 (cd "$dir" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
 sum=$(cut -d' ' -f1 "$dir/$name.tar.xz.sha256")

@@ -7,6 +7,7 @@
 # debugging packages.
 set -eu
 cd "$(dirname "$0")/.."
+. tests/common/progress.sh
 
 if ! command -v rpmbuild >/dev/null; then
 	echo "rpm: no rpmbuild here (package rpm or rpm-build)" >&2
@@ -53,7 +54,7 @@ if [ -e /etc/debian_version ]; then
 		--define "optflags -O2 -g" \
 		--define 'build_ldflags -Wl,-z,relro -Wl,-z,now'
 fi
-rpmbuild -ba "$@" "$work/SPECS/barcopy.spec" >"$out/build.log" 2>&1 || {
+progress rpm "$out/build.log" rpmbuild -ba "$@" "$work/SPECS/barcopy.spec" || {
 	tail -n 30 "$out/build.log" >&2
 	echo "rpm: failed; the whole log: $out/build.log" >&2
 	exit 1

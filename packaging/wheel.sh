@@ -7,6 +7,7 @@
 # the extension (python/fast.c) need, at least 2.17.
 set -eu
 cd "$(dirname "$0")/.."
+. tests/common/progress.sh
 
 python=${PYTHON:-python3}
 here=$(uname -m)
@@ -31,10 +32,10 @@ for arch in ${WHEEL_ARCH:-x86_64 aarch64}; do
 	fi
 	build=$O/wheel-$arch
 	mkdir -p "$build"
-	make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} \
+	progress "wheel for $arch" "$build/log" make V=1 O="$build" ${cross:+CROSS_COMPILE=$cross} \
 		CFLAGS="-O2 -ffile-prefix-map=$PWD=." \
 		CPPFLAGS="-include packaging/wheel/glibc.h" LDFLAGS="$older" \
-		"$build/$LIB_REAL" >"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; exit 1; }
+		"$build/$LIB_REAL" || { tail -n 20 "$build/log" >&2; exit 1; }
 	lib=$build/$LIB_REAL
 	"${cross}strip" -o "$build/stripped.so" "$lib"
 	"${cross}gcc" -std=c11 -O2 -Wall -Wextra -fvisibility=hidden -ffile-prefix-map="$PWD=." -shared -fPIC -s \

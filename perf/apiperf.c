@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
+#include "common/progress.h"
 #include "bench/timing.h"
 
 enum { BINS = 10 };
@@ -199,6 +200,7 @@ static void report(struct state *s, size_t size, struct json *j)
 
 int main(int argc, char **argv)
 {
+	size_t first, sizes, done = 0;
 	static struct state s;
 	struct json j;
 	int rc = 0;
@@ -215,11 +217,14 @@ int main(int argc, char **argv)
 		json_string(&j, "unit", "us");
 		json_array(&j, "results");
 	}
-	for (size_t size = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE; size && !rc;
-	     size = bench_next_size(size, opt.last)) {
+	first = opt.last < GPU_PAGE_SIZE ? opt.last : GPU_PAGE_SIZE;
+	sizes = bench_size_count(first, opt.last);
+	for (size_t size = first; size && !rc; size = bench_next_size(size, opt.last)) {
+		progress_at(done++, sizes, "%ld rounds of %zu byte%s", opt.iters, size, plural(size));
 		for (long i = -opt.warm_up; i < opt.iters; i++)
 			one_round(&s, size, i < 0 ? 0 : i);
 		rc = verify(&s, size);
+		progress_hide();
 		if (!rc)
 			report(&s, size, &j);
 	}

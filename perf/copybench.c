@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/exit.h"
+#include "common/progress.h"
 #include "copybench/setup.h"
 
 static const char *const section_choice[] = { "all",   "read",	 "write",   "edges", "vectors",
@@ -44,15 +45,23 @@ static const struct tool tool = {
 
 int main(int argc, char **argv)
 {
+	bool asked;
+
 	bench_options(&st.b, &tool, argc, argv);
-	st.b.json = true;
+	asked = st.b.json;
+	st.b.json = true; /* its only form */
 	setup_start();
+	progress_begin(!asked);
 	bench_json(&st.b, &st.json);
 	json_int(&st.json, "rounds", st.rounds);
 	json_array(&st.json, "tables");
 	for (int s = 0; s < (int)COUNT(sections); s++)
-		if (!section || section - 1 == s)
+		if (!section || section - 1 == s) {
+			st.section = section ? 0 : (size_t)s;
+			st.sections = section ? 1 : COUNT(sections);
 			sections[s]();
+		}
+	progress_hide();
 	json_end(&st.json);
 	json_finish(&st.json, stdout);
 	setup_stop();

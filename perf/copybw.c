@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
+#include "common/progress.h"
 #include "bench/timing.h"
 
 #define MIB	  (1024.0 * 1024.0)
@@ -175,8 +176,13 @@ static int run(struct bench *b, struct copytest *t, struct json *j, size_t *coun
 
 		row->size = size;
 		for (int dir = 0; dir < DIRECTIONS; dir++) {
-			int rc = measure(b, t, (enum direction)dir, size, &row->result[dir]);
+			int rc;
 
+			progress_at(2 * *count + (size_t)dir,
+				    2 * bench_size_count(opt.sweep ? 1 : size, opt.copy_size),
+				    "%ss of %zu byte%s", direction_name[dir], size, plural(size));
+			rc = measure(b, t, (enum direction)dir, size, &row->result[dir]);
+			progress_hide();
 			if (rc)
 				return rc;
 		}

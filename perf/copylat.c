@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "common/copytest.h"
 #include "common/exit.h"
+#include "common/progress.h"
 #include "bench/timing.h"
 
 static struct {
@@ -72,12 +73,20 @@ struct state {
 	struct copytest test;
 	uint8_t *pinned; /* host side of CUDA_PINNED, and of all with --engine */
 	uint64_t *sample; /* one a call */
+	size_t loops; /* measured so far */
 	double us[DIRECTIONS][2]; /* of UCX_SHORT and UCX_LONG bytes, for UCX; 0: not measured */
 };
 
 static int methods(void)
 {
 	return opt.compare ? METHODS : 1;
+}
+
+/* Measured loops in all, without those that find the engine's sizes. */
+static size_t loops(void)
+{
+	return bench_size_count(1, opt.size) * (size_t)methods() *
+	       (size_t)((opt.writes != 0) + (opt.reads != 0));
 }
 
 /* One copy between `host` and the start of the buffer. 0, or not. */
@@ -200,8 +209,13 @@ static int run_direction(struct state *s, enum direction dir, struct json *j)
 	else if (dir == WRITE ? opt.writes : opt.reads)
 		print_header(dir);
 	for (size_t size = 1; size; size = bench_next_size(size, opt.size)) {
-		for (int i = 0; i < methods() && !rc; i++)
+		for (int i = 0; i < methods() && !rc; i++) {
+			progress_at(s->loops, loops(), "%ss of %zu byte%s, %s", direction_name[dir],
+				    size, plural(size), method_name[i]);
 			rc = measure(s, dir, (enum method)i, size, &st[i]);
+			s->loops += st[i].count > 0;
+		}
+		progress_hide();
 		if (rc || !st[0].count)
 			break;
 		if (size == UCX_SHORT)
@@ -273,9 +287,12 @@ static size_t crossing(struct state *s, enum direction dir, uint8_t *host)
 
 	for (size_t step = 256; step < opt.size; step *= 2)
 		for (size_t size = 4 * step; size < 8 * step && size <= opt.size; size += step) {
-			bool now = median(s, dir, host, size, true) <
-				   median(s, dir, host, size, false);
+			bool now;
 
+			progress_at(0, 0, "%ss of %zu bytes by the engine and by the CPU",
+				    direction_name[dir], size);
+			now = median(s, dir, host, size, true) <
+			      median(s, dir, host, size, false);
 			faster = now ? faster + 1 : 0;
 			if (faster == 1)
 				first = size;
@@ -301,6 +318,7 @@ static void find_crossings(struct state *s, struct json *j)
 			if (!(dir == WRITE ? opt.writes : opt.reads))
 				continue;
 			from = crossing(s, (enum direction)dir, pinned ? s->pinned : s->test.host);
+			progress_hide();
 			snprintf(name, sizeof(name), "engine_%s_min, %s",
 				 dir == WRITE ? "write" : "read",
 				 pinned ? "page-locked" : "pageable");

@@ -20,6 +20,6 @@ $(dev_names:%=$(O)/%): $(O)/%: $(O)/perf/%.o $(perf_bench) $(tools_common) $(LIB
 
 # Two builds of the library in one process (perf/compare.c).
 compare: $(O)/compare
-$(O)/compare: $(patsubst %,$(O)/%.o,perf/compare perf/bench/timing tools/common/exit)
+$(O)/compare: $(patsubst %,$(O)/%.o,perf/compare perf/bench/timing tools/common/exit tools/common/progress)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

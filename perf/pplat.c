@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/exit.h"
+#include "common/progress.h"
 #include "pplat/pplat.h"
 
 enum mode { CPU_FIRST, GPU_FIRST };
@@ -171,7 +172,9 @@ int main(int argc, char **argv)
 			bench_json(&pplat.b, &j);
 		pplat_queue(&pplat, pplat.b.json ? &j : NULL);
 	} else {
+		progress_at(0, 1, "%ld round trips", pplat.rounds);
 		rc = (mode == CPU_FIRST ? pplat_cpu_first : pplat_gpu_first)(&pplat, &st);
+		progress_hide();
 		if (pplat.b.json)
 			print_json(&st, rc, &j);
 		else if (!rc)

@@ -38,7 +38,7 @@ ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_report test_src_layers \
 	test_header test_library test_stats) tools/test_copy_tools tools/test_doctor \
-	tools/test_inherited tools/test_sanity tools/test_tools contract/run explore/seeds
+	tools/test_inherited tools/test_progress tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := explore/fresh model/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run
@@ -59,7 +59,11 @@ begin = @$(needs_plain_path)mkdir -p $(RESULTS) $(if $(ADD),,&& find $(RESULTS) 
 may_run = t=$$(mktemp) && echo '\#!/bin/sh' >$$t && chmod +x $$t && { $$t 2>/dev/null || \
 	{ mkdir -p $(out)/tmp && export TMPDIR=$(out)/tmp; }; }; rm -f $$t;
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-run = +@$(may_run) $(MAKE) --no-print-directory -k $(parallel) $(1) || :
+# $(call run,GOALS): $(steps) is how many lines they print, where that is known.
+run = +@$(may_run) . tests/common/progress.sh && progress -s -n '$(steps)' -r $(RESULTS) 'make $@' $(out)/$@.log \
+	$(MAKE) --no-print-directory -k $(parallel) $(1) || :
+check: steps = $(words native.build $(if $(TESTS),,clang.syntax) $(if $(call wanted,$(ASAN_STEPS)),asan.build) \
+	$(call wanted,$(ASAN_STEPS) $(NATIVE_STEPS) $(CHECK_STEPS)))
 report = @tests/report $(RESULTS) $@
 
 check:
@@ -101,7 +105,8 @@ check-clients:
 
 # The driver in an emulated machine, its quick tier; gdrdrv/tests/run.sh has more.
 check-kernel:
-	@$(needs_plain_path)O=$(out) gdrdrv/tests/run.sh quick
+	@$(needs_plain_path)mkdir -p $(out) && export O=$(out) && . tests/common/progress.sh && \
+		progress -s 'make $@' $(out)/$@.log gdrdrv/tests/run.sh quick
 
 # ---- programs --------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ $(DOCTOR_TEST): $(O)/tests/doctor/test_doctor.o $(DOCTOR_COMMON) $(LIB) | $(LIB_
 # What the tools use to reach CUDA serves the GPU tests too.
 GPU_TEST_COMMON := $(patsubst %.c,$(O)/%.o,tests/gpu/gpu_test.c \
 	$(addprefix tests/common/, pass_fd.c preload.c again.c) \
-	$(addprefix tools/common/, cuda.c exit.c))
+	$(addprefix tools/common/, cuda.c exit.c progress.c))
 
 $(addprefix $(O)/tests/gpu_test_,ports queue): $(QUEUE_PTX)
 $(GPU_TESTS): $(O)/tests/gpu_%: $(O)/tests/gpu/%.o $(GPU_TEST_COMMON) $(LIB) | $(LIB_LINKS)

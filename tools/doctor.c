@@ -13,6 +13,7 @@
 #include "common/exit.h"
 #include "common/json.h"
 #include "common/opts.h"
+#include "common/progress.h"
 #include "doctor/doctor.h"
 
 static struct {
@@ -62,7 +63,9 @@ int main(int argc, char **argv)
 	sim_enter(opt.sim_dir, argv);
 	if (root_open(&root, "/"))
 		tool_fail("the root directory: %s", strerror(errno));
+	progress_begin(!opt.json);
 	p = probes_make();
+	progress_hide();
 	machine_collect(&m, &root, p);
 	subjects_check(&m, &r);
 	verdict_reach(&v, &m, &r);

@@ -7,6 +7,7 @@
 #include "common/exit.h"
 #include "common/json.h"
 #include "common/opts.h"
+#include "common/progress.h"
 #include "sanity/sanity.h"
 
 static struct {
@@ -94,6 +95,7 @@ static void probe_all(struct chosen *list)
 
 	for (struct chosen *c = list; c->test; c++) {
 		struct memory *m = &memories[c->kind - ALLOC_ANY];
+		enum outcome outcome;
 
 		c->facts = &m->probe.facts;
 		if (m->known)
@@ -102,7 +104,10 @@ static void probe_all(struct chosen *list)
 		m->probe = (struct probe){ .device = (int)opt.device,
 					   .kind = c->kind,
 					   .sim_dir = opt.sim_dir };
-		switch (probe_run(&m->probe, opt.seconds)) {
+		progress_at(0, 0, "memory to test is looked for");
+		outcome = probe_run(&m->probe, opt.seconds);
+		progress_hide();
+		switch (outcome) {
 		case PASSED:
 			break;
 		case WAIVED: /* the reason is on stderr already */
@@ -187,8 +192,11 @@ static void run(struct chosen *list, size_t n, struct json *j, unsigned int *cou
 
 	memset(report, 0, sizeof(*report)); /* probe_all() has used it */
 	for (size_t i = 0; i < n; i++, report++) {
-		if (i % together == 0)
+		if (i % together == 0) {
+			progress_at(i, n, "test %s", list[i].test->name);
 			run_tests(&list[i], together, opt.seconds);
+			progress_hide();
+		}
 		count[list[i].outcome]++;
 		if (opt.json)
 			json_outcome(j, &list[i]);
@@ -217,6 +225,7 @@ int main(int argc, char **argv)
 	if (!n)
 		tool_fail("-q: a test that was asked for needs a process of its own");
 	sim_enter(opt.sim_dir, argv);
+	progress_begin(!opt.json && !opt.quick);
 	report_make(n);
 	probe_all(list);
 	if (opt.json)

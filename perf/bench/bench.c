@@ -14,6 +14,7 @@
 #include "bench/timing.h"
 #include "common/exit.h"
 #include "common/json.h"
+#include "common/progress.h"
 
 static const char *const mapping_choice[] = { "default", "wc", "cache", "device", NULL };
 
@@ -148,6 +149,8 @@ void bench_start(struct bench *b, size_t size)
 		       tool_name, cu.path);
 		fflush(stdout);
 	}
+	progress_begin(!b->json);
+	progress_at(0, 0, "CUDA and the library are opened");
 	gpu_find(&b->gpu, (int)b->device);
 	numa_follow(&b->numa, b->gpu.pci, b->cpu >= 0 ? "--cpu" : NULL);
 	gpu_start(&b->gpu);
@@ -156,6 +159,7 @@ void bench_start(struct bench *b, size_t size)
 		stay_on(b->cpu); /* this thread; those that CUDA has started stay elsewhere */
 	timing_init(); /* where it is used */
 	read_cpu_model(b);
+	progress_hide();
 	if (b->buf.note[0])
 		tool_note("%s is used instead of cuMemAlloc, which cannot be served here (%s)",
 			  mem_kind_name[b->buf.mem.kind], b->buf.note);
@@ -250,6 +254,15 @@ void bench_json_stats(struct json *j, const struct stats *st)
 	json_number(j, "p9999", st->p9999);
 	json_number(j, "mean", st->mean);
 	json_number(j, "max", st->max);
+}
+
+size_t bench_size_count(size_t first, size_t last)
+{
+	size_t n = 0;
+
+	for (size_t size = first; size; size = bench_next_size(size, last))
+		n++;
+	return n;
 }
 
 size_t bench_next_size(size_t size, size_t last)

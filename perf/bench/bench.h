@@ -53,5 +53,7 @@ void bench_json_stats(struct json *j, const struct stats *st);
 
 /* The next size of a sweep by powers of two that ends at `last`; 0 after that. Begins with 1. */
 size_t bench_next_size(size_t size, size_t last);
+/* How many sizes it gives from `first` on, that one too. */
+size_t bench_size_count(size_t first, size_t last);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/exit.h"
+#include "common/progress.h"
 #include "bench/timing.h"
 #include "copy/fence.h"
 
@@ -158,6 +159,7 @@ void line(struct table *t, struct job *job, size_t count, const char *name)
 	for (size_t i = 0; i < count; i++)
 		t->column[i] = job[i].name;
 	snprintf(t->line[t->lines], sizeof(t->line[0]), "%s", name);
+	progress_at(st.section, st.sections, "%s: %s", t->name, name);
 	measure(job, count, t->value[t->lines++]);
 }
 

@@ -59,6 +59,7 @@ extern struct copybench {
 	struct helped engine; /* every copy by the copy engine */
 	struct helped automatic; /* BARCOPY_COPY_ENGINE_AUTO */
 	struct json json;
+	size_t section, sections; /* for the line of progress: which one is measured, of how many */
 } st;
 
 void setup_start(void);

@@ -11,6 +11,7 @@
 #include "barcopy_queue.h"
 #include "common/copytest.h"
 #include "common/exit.h"
+#include "common/progress.h"
 #include "bench/timing.h"
 #include "queue/ptx.h"
 
@@ -34,6 +35,7 @@ struct run {
 	CUstream stream[QUEUES];
 	barcopy_queue_t queue[QUEUES];
 	uint64_t *sample;
+	size_t steps; /* begun */
 	uint8_t message[BARCOPY_QUEUE_LINE], answer[BARCOPY_QUEUE_LINE];
 };
 
@@ -47,6 +49,7 @@ static void report_times(const struct run *r, const char *name, size_t size)
 	struct stats st;
 
 	stats_compute(&st, r->sample, (size_t)r->p->rounds, timing.ns_per_tick / 1000);
+	progress_hide();
 	if (!r->j) {
 		printf("%-50s %5zu %9.3f %9.3f\n", name, size, st.p50, st.p99);
 		return;
@@ -61,10 +64,18 @@ static void report_times(const struct run *r, const char *name, size_t size)
 
 static void report_figure(const struct run *r, const char *name, const char *key, double value)
 {
+	progress_hide();
 	if (r->j)
 		json_number(r->j, key, value);
 	else
 		printf("%-56s %9.2f\n", name, value);
+}
+
+enum { STEPS = 11 }; /* of pplat_queue(); two fewer where the driver has no graphs */
+
+static void begin_step(struct run *r, const char *name)
+{
+	progress_at(r->steps++, STEPS, "%s", name);
 }
 
 /* The answer that the kernel gives to a message: each 4-byte word plus 1. */
@@ -105,6 +116,7 @@ static void queue_round_trips(struct run *r, const char *name, size_t size)
 {
 	uint64_t timeout_ns = pplat_timeout_ns(r->p), t0, t1;
 
+	begin_step(r, name);
 	start_queue(r, 0);
 	for (long i = -WARM_UP; i < r->p->rounds; i++) {
 		copytest_random(r->message, size, (uint64_t)i);
@@ -130,6 +142,7 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 	uint64_t sent[QUEUES] = { 0 }, received[QUEUES] = { 0 }, total = (uint64_t)r->p->rounds * 100;
 	uint64_t left = total * (uint64_t)n, start, last;
 
+	begin_step(r, name);
 	for (int i = 0; i < n; i++)
 		start_queue(r, i);
 	start = last = clock_raw_ns();
@@ -162,8 +175,10 @@ static void queue_rate(struct run *r, const char *name, const char *key, int n)
 /* The CPU time of a send while the ring has space. */
 static void queue_send_cost(struct run *r)
 {
+	static const char name[] = "a send of 48 bytes costs the CPU, ns";
 	struct stats st;
 
+	begin_step(r, name);
 	start_queue(r, 0);
 	for (long i = 0; i < r->p->rounds; i++) {
 		uint64_t t0 = timing_ticks();
@@ -179,7 +194,7 @@ static void queue_send_cost(struct run *r)
 	}
 	stop_queues(r, 1);
 	stats_compute(&st, r->sample, (size_t)r->p->rounds, timing.ns_per_tick / BURST);
-	report_figure(r, "a send of 48 bytes costs the CPU, ns", "send_ns", st.p50);
+	report_figure(r, name, "send_ns", st.p50);
 }
 
 /* The last word first: while no answer arrives, a poll reads only this word. */
@@ -221,6 +236,7 @@ static void alternative(struct run *r, const char *name, enum way way, unsigned 
 	uint64_t words[64], t0;
 	CUgraphExec exec = NULL;
 
+	begin_step(r, name);
 	memset(r->p->host, 0, OUT_AT + sizeof(words));
 	if (way == GRAPH)
 		exec = new_graph(r, params);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exit.h"
+#include "progress.h"
 
 #define GRACE_S 4 /* from a child's alarm to its kill, and from that to giving it up */
 
@@ -48,6 +49,7 @@ static bool ends_within(pid_t pid, const sigset_t *sigchld, unsigned int seconds
 		if (now.tv_sec > end.tv_sec)
 			return false;
 		sigtimedwait(sigchld, NULL, &slice);
+		progress_tick();
 	}
 }
 

@@ -19,6 +19,7 @@
 
 #include "common/child.h"
 #include "common/exit.h"
+#include "common/progress.h"
 
 const struct probe_node *probes_node(const struct probes *p, const char *path)
 {
@@ -230,15 +231,22 @@ struct probes *probes_make(void)
 {
 	struct probes *shared = tool_shared(sizeof(*shared));
 	char why[sizeof(shared->cuda_failure)];
+	size_t steps;
 
 	make_room_for_descriptors();
 	probe_process(shared);
+	progress_at(0, 0, "libcuda is loaded");
 	if (!child_isolate(load, shared, LOAD_S, why, sizeof(why)))
 		memcpy(shared->cuda_failure, why, sizeof(why));
+	steps = 3 + (size_t)shared->gpus;
+	progress_at(1, steps, "libnvidia-ml is asked");
 	if (!child_isolate(ask_nvml, shared, LOAD_S, why, sizeof(why)))
 		snprintf(shared->nvml_error, sizeof(shared->nvml_error), "asking it: %.200s", why);
-	for (int i = 0; i < shared->gpus; i++)
+	for (int i = 0; i < shared->gpus; i++) {
+		progress_at(2 + (size_t)i, steps, "each backend is tried on GPU %d", i);
 		try_all(&shared->gpu[i]);
+	}
+	progress_at(steps - 1, steps, "the driver's nodes are opened");
 	/* last, because libcuda may make missing nodes by nvidia-modprobe; twice, because an open()
 	 * that hangs ends the first child */
 	for (int i = 0; i < 2 && !child_isolate(probe_nodes, shared, NODES_S, why, sizeof(why));
