@@ -195,9 +195,9 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
  * GPU driver verifies this for its own blocks alone: with CUDA a range may end behind a small
  * allocation, within 2 MiB, and is pinned. barcopy_map_range() verifies every byte.
  *
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that CUDA's
- * synchronous copies and memsets (cuMemcpy, cuMemset) are complete, as a mapping sees them, when
- * the call returns (GPUDirect RDMA guide, "Pinning GPU memory" and "Synchronization and Memory
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on the allocation where CUDA allows it, so that later
+ * synchronous copies and memsets of CUDA (cuMemcpy, cuMemset) are complete, as a mapping sees them,
+ * when the call returns (GPUDirect RDMA guide, "Pinning GPU memory" and "Synchronization and Memory
  * Ordering"). After kernels and asynchronous calls the caller must synchronise the stream or the
  * context (cuStreamSynchronize, cuCtxSynchronize) before it reads through the mapping what they
  * write, and before it writes through the mapping what they read or write.
