@@ -186,11 +186,11 @@ typedef struct barcopy_copy_options {
  * use the mapping. The copy engine moves bytes, not words: do not let it write where the GPU polls
  * a word. It works on a stream that the library makes in the context of the memory (for VMM memory
  * the device's primary context, which stays retained) and that waits for no other stream, and has
- * 260 KiB of page-locked memory for each device, made by the first call and kept. Where CUDA cannot be used, or the memory is
- * no longer the one that was pinned (the library compares CUDA's buffer ID of every allocation that
- * a copy touches), the copy goes through the mapping as if no option were set; barcopy_get_stats()
- * counts both. Make no large copy in a host function of a stream: CUDA forbids its calls there, and
- * may or may not refuse them.
+ * 260 KiB of page-locked memory for each device, made by the first call and kept. Where CUDA cannot
+ * be used, or the memory is no longer the one that was pinned (the library compares CUDA's buffer
+ * ID of every allocation that a copy touches), the copy goes through the mapping as if no option
+ * were set; barcopy_get_stats() counts both. Make no large copy in a host function of a stream:
+ * CUDA forbids its calls there, and may or may not refuse them.
  *
  * @return 0; EINVAL (handle; the handle of a barcopy_region_t, whose options are in
  *         barcopy_cache_options_t; struct_size, flags, unknown bytes not 0; memory that was freed);

@@ -16,11 +16,11 @@
  *    ended, or wait for them: do not make it while you hold a lock that the program's hook of
  *    munmap() takes;
  *  - a gdr_t or gdr_mh_t that is NULL, stale or invented gives EINVAL, never a crash;
- *  - CUDA does not see the CPU's loads and stores, and no copy waits for GPU work. Before the caller
- *    reads memory through a mapping, the GPU work that writes this memory must have ended; before
- *    the caller writes, also the work that reads it: a queued memset would overwrite the new data,
- *    and a queued kernel would read them too early. cuStreamSynchronize() or an event waits. A
- *    kernel that is launched after a copy sees the copy's data;
+ *  - CUDA does not see the CPU's loads and stores, and no copy waits for GPU work. Before the
+ *    caller reads memory through a mapping, the GPU work that writes this memory must have ended;
+ *    before the caller writes, also the work that reads it: a queued memset would overwrite the new
+ *    data, and a queued kernel would read them too early. cuStreamSynchronize() or an event waits.
+ *    A kernel that is launched after a copy sees the copy's data;
  *  - in a child made by fork, every call on the parent's gdr_t or handles gives EACCES;
  *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
  *
