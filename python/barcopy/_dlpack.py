@@ -12,11 +12,11 @@ from itertools import compress
 from . import _types
 from ._lib import extension
 from ._life import AtEnd
-from ._memory import Where, is_contiguous, product, refuse_strides, wait_for_stream
+from ._memory import Where, is_contiguous, product, refuse_strides
+from ._stream import LEGACY, wait_for_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
-_LEGACY_STREAM = 1
 _UNTAKEN = 3  # references to a capsule that sweep() and _given alone have
 _MOST_DIMENSIONS = 64  # as of memoryview, numpy and PyTorch
 _DELETER = CFUNCTYPE(None, c_void_p)
@@ -97,7 +97,7 @@ def memory_of(obj):
     if device not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
         raise Unsaid(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
     on_gpu = device in (CUDA, CUDA_MANAGED)
-    taken = _Taken(_capsule(obj, **({"stream": _LEGACY_STREAM} if on_gpu else {})))
+    taken = _Taken(_capsule(obj, **({"stream": LEGACY} if on_gpu else {})))
     tensor = taken.managed.tensor
     if not 0 <= tensor.ndim <= _MOST_DIMENSIONS or not tensor.data:
         raise ValueError(f"this {type(obj).__name__} has no memory to map: its DLPack has {tensor.ndim} dimensions at "
@@ -113,7 +113,7 @@ def memory_of(obj):
     where = Where(tensor.data + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
                   taken.read_only)
     if on_gpu:
-        wait_for_stream(_LEGACY_STREAM, where.address)
+        wait_for_stream(LEGACY, where.address)
     return where
 
 

@@ -31,6 +31,22 @@ class Index(Protocol):
     def __index__(self) -> int: ...
 
 
+class CudaStream(Protocol):
+    def __cuda_stream__(self) -> Any: ...
+
+
+class TorchStream(Protocol):
+    @property
+    def cuda_stream(self) -> int: ...
+
+
+class CupyStream(Protocol):
+    @property
+    def ptr(self) -> Any: ...
+
+
+# A stream of another library, its handle, or "current", PyTorch's.
+Stream = Union[CudaStream, TorchStream, CupyStream, Index, str]
 # An array on a GPU, one in memory of cudaHostAlloc, or an address.
 Device = Union[CudaArray, DLPack, HostArray, Index]
 # What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.

@@ -228,6 +228,20 @@ def error(number):
     return (Timeout if number == ETIMEDOUT else Error)(number, text)
 
 
+def integer(value, what):
+    """
+    Any integer as an int: by __index__, else by __int__, which addresses and handles of CUDA's Python libraries have;
+    TypeError for a float, a str, a bool, and others.
+    """
+    if not isinstance(value, (bool, float, str, bytes)):
+        for way in index, int:
+            try:
+                return way(value)
+            except TypeError:
+                pass
+    raise TypeError(f"{what} is an integer, not a {type(value).__name__}")
+
+
 def fitting(ctype, value, what):
     """
     The value as an int, of any integer (numpy's too), where it fits: ctypes would drop what does not, and

@@ -8,14 +8,13 @@ import functools
 import numbers
 import re
 import sys
-from ctypes import byref, c_char, c_int, c_ssize_t, c_uint64, c_void_p
-from itertools import chain, compress
+from ctypes import byref, c_char, c_int, c_ssize_t, c_void_p
 from math import prod as product
-from operator import index, not_
+from operator import index
 
 from . import _types
-from ._lib import fitting
 from ._life import AtEnd
+from ._stream import wait_for_stream
 
 
 def tensor_type():
@@ -165,47 +164,6 @@ def device_memory(obj, size=None):
         if interface is not None:
             return _of_interface(obj, interface, f"this {type(obj).__name__}")
     raise TypeError(f"cannot map a {type(obj).__name__}: not a tensor, not an array, not an address")
-
-
-_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-
-
-@functools.lru_cache(maxsize=None)
-def _driver():
-    cuda = ctypes.CDLL("libcuda.so.1")
-    for name, *argtypes in (("cuPointerGetAttribute", c_void_p, c_int, c_uint64),
-                            ("cuDevicePrimaryCtxRetain", c_void_p, c_int), ("cuDevicePrimaryCtxRelease_v2", c_int),
-                            ("cuCtxPushCurrent_v2", c_void_p), ("cuCtxPopCurrent_v2", c_void_p),
-                            ("cuStreamSynchronize", c_void_p)):
-        getattr(cuda, name).argtypes = argtypes
-    return cuda
-
-
-def wait_for_stream(stream, address):
-    """
-    Waits for the work that is in the stream now. stream: 1, CUDA's legacy default stream, 2, the
-    one of each thread, or a handle; those of the primary context of the address's GPU, as frameworks have.
-    """
-    stream = fitting(c_uint64, stream, "stream")
-    if stream == 0:
-        raise ValueError("stream 0 is ambiguous: 1 is CUDA's legacy default stream, 2 the one of each thread")
-    cuda, context, device, retained, pushed = _driver(), c_void_p(), c_int(), [], []
-
-    def check(code, name):
-        if code:
-            raise RuntimeError(f"cannot wait for stream {stream:#x}: {name} fails with CUDA's error {code}")
-
-    check(cuda.cuPointerGetAttribute(byref(device), _DEVICE_ORDINAL, address), "cuPointerGetAttribute")
-    undo = AtEnd(chain(map(cuda.cuCtxPopCurrent_v2, compress((byref(c_void_p()),), map(not_, pushed))),
-                       map(cuda.cuDevicePrimaryCtxRelease_v2, compress((device,), map(not_, retained)))))
-    try:
-        retained.extend(map(cuda.cuDevicePrimaryCtxRetain, (byref(context),), (device,)))
-        check(*retained, "cuDevicePrimaryCtxRetain")
-        pushed.extend(map(cuda.cuCtxPushCurrent_v2, (context,)))
-        check(*pushed, "cuCtxPushCurrent")
-        check(cuda.cuStreamSynchronize(stream), "cuStreamSynchronize")
-    finally:
-        undo.__del__()
 
 
 # ---- the host's side of a copy ----------------------------------------------------------------

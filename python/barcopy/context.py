@@ -12,6 +12,7 @@ from . import _lib, _types
 from ._lib import check, fitting, library, of_enum
 from ._life import Closable, Life, once
 from ._memory import Where, device_memory, product
+from ._stream import handle_of, ordinal_of, wait
 from .cache import CHECK_TAG, Cache
 from .mapping import Mapping, Memory
 from .pin import Pin
@@ -22,7 +23,7 @@ from .stats import Stats, of_raw
 if TYPE_CHECKING:
     from typing import Sequence
 
-    from ._hints import Device, DType
+    from ._hints import Device, DType, Stream
 
 
 _is_handle, _is_memory = attrgetter("h"), attrgetter("handle.h")
@@ -66,7 +67,8 @@ class Context(Closable):
         if first:
             raise first
 
-    def map(self, obj: Device, size: int | None = None, read_only: bool = False, sync_memops: bool = True) -> Mapping:
+    def map(self, obj: Device, size: int | None = None, *, read_only: bool = False, sync_memops: bool = True,
+            stream: Stream | None = None) -> Mapping:
         """
         A Mapping of a tensor, of an object with __dlpack__ or __cuda_array_interface__, of `size`
         bytes at a device address, or of an array in memory of cudaHostAlloc. It keeps the memory
@@ -75,16 +77,21 @@ class Context(Closable):
         The elements must be one run of bytes (ValueError), and of a read-only array the mapping is
         read-only too. Pages are pinned once, however many mappings of the context lie in them.
 
+        stream: waits for it, and makes it the mapping's (Mapping).
+
         sync_memops=False leaves CUDA's attribute of the allocation as it is: barcopy_map_range(3).
         """
         where = device_memory(obj, size)
+        if stream is not None:
+            ordinal = ordinal_of(where.address)
+            wait(handle_of(stream, ordinal), ordinal)
         pointer, handle = c_void_p(), _lib.Handle()
         flags = (_lib.MAP_RANGE_READ_ONLY if read_only else 0) | (0 if sync_memops else _lib.MAP_RANGE_NO_SYNC_MEMOPS)
         with Life(map(library().barcopy_unmap_range, repeat(self._g), once((handle,), _is_handle)),
                   (self._in_use(),), where.keep) as life:
             check(library().barcopy_map_range(self._in_use(), where.address, where.nbytes, flags, byref(pointer),
                                               byref(handle)))
-            return Mapping(self, life, handle.h, pointer.value, where, read_only)
+            return Mapping(self, life, handle.h, pointer.value, where, read_only, stream)
 
     def pin(self, obj: Device, size: int | None = None) -> Pin:
         """A Pin of what map() takes; its own map() maps it."""

@@ -11,7 +11,7 @@ from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint32, c_uint64, c_void_p
 from operator import index
 from typing import TYPE_CHECKING
 
-from . import _dlpack, _lib, _types
+from . import _dlpack, _lib, _stream, _types
 from ._lib import check, error, fitting, library, of_enum
 from ._life import Closable, ClosedAttribute
 from ._memory import Where, host_memory, product, tensor_memory, tensor_type
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
     from numpy import ndarray
 
-    from ._hints import Buffer, DType, Piece, Writable
+    from ._hints import Buffer, DType, Piece, Stream, Writable
+    from ._stream import Default
     from .context import Context
 
 _fast = _lib.extension and _lib.extension.copy
 _word = _lib.extension.word if _lib.extension else lambda *_: -1
 
+_OF_MAPPING = _stream.Default.OF_MAPPING
 _PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -41,6 +43,11 @@ class Mapping(Closable):
     Offsets and sizes are in bytes; of write() and read_into() an offset is a multiple of an element's size. Words
     are unsigned, in a mapping of signed integers signed. Any thread may make any call. `address` is the device's
     address of the first byte, `pointer` the CPU's.
+
+    CUDA does not see the CPU's accesses, so the GPU's work must have ended before: what wrote before a read, what reads
+    or overwrites before a write. stream, a parameter of copies, waits for all work that is in it: "current" (PyTorch's
+    of that GPU), a stream of PyTorch, CuPy or cuda.core, a handle. Not given: that of map(), else None, no wait. Other
+    threads run meanwhile; a stream that captures a graph is refused (RuntimeError).
     """
 
     context: Context
@@ -51,11 +58,13 @@ class Mapping(Closable):
     _what = "mapping"
     _given = False  # True once DLPack has exported it
 
-    def __init__(self, context, life, handle, pointer, where, read_only=False):
+    def __init__(self, context, life, handle, pointer, where, read_only=False, stream=None):
         self.context = context
         self.address, self.pointer, self.size = where.address, pointer, where.nbytes
         self.read_only = read_only or where.read_only
         self._where = where.without_owner()
+        self._stream = stream
+        self._ordinal = None
         self._formats = _types.formats(where.type)
         self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
         self._signed = (where.type or "").startswith("int")
@@ -135,7 +144,13 @@ class Mapping(Closable):
         if err:
             raise error(err)
 
-    def write(self, data: Buffer, offset: int = 0) -> None:
+    def _wait_for(self, stream):
+        self._refuse_closed()
+        if self._ordinal is None:
+            self._ordinal = _stream.ordinal_of(self.address)
+        _stream.wait(_stream.handle_of(stream, self._ordinal), self._ordinal)
+
+    def write(self, data: Buffer, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
         Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. TypeError if
         its elements have another type than the mapping's; bytes match every type. ValueError if an element of
@@ -145,63 +160,83 @@ class Mapping(Closable):
             self._refuse_read_only()
         if self._step > 1:
             self._refuse_part(offset)
+        if stream is _OF_MAPPING:
+            stream = self._stream
+        if stream is not None:
+            self._wait_for(stream)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
-    def write_bytes(self, data: Buffer, offset: int = 0) -> None:
+    def write_bytes(self, data: Buffer, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """write() of the buffer's bytes, without comparing types."""
         self._refuse_read_only()
+        self._before(stream)
         host, size = host_memory(data, False, None, None)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Any, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """Writes one element, such as 0, to all of it; a mapping without a type has bytes."""
         self._refuse_read_only()
         zeros = isinstance(value, int) and not value  # of every type, known or not
         element = bytes(1) if zeros else _types.packed(self._where.type, value)
+        self._before(stream)
         piece = element * (min(self.size, _FILL) // len(element))
         for offset in range(0, self.size, len(piece)):
-            self.write_bytes(piece[:self.size - offset], offset)
+            self.write_bytes(piece[:self.size - offset], offset, stream=None)
 
-    def read(self, size: int | None = None, offset: int = 0) -> bytes:
+    def read(self, size: int | None = None, offset: int = 0, *,
+             stream: Stream | Default | None = _OF_MAPPING) -> bytes:
         """`size` bytes, by default all from `offset` on."""
         size = max(self.size - index(offset), 0) if size is None else index(size)
         self._at(offset, size)
         result = bytearray(size)
-        self._read_into(result, offset)
+        self._read_into(result, offset, stream)
         return bytes(result)
 
-    def read_into(self, buffer: Writable, offset: int = 0) -> None:
+    def read_into(self, buffer: Writable, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
         if self._step > 1:
             self._refuse_part(offset)
-        self._read_into(buffer, offset)
+        self._read_into(buffer, offset, stream)
 
-    def _read_into(self, buffer, offset):
+    def _read_into(self, buffer, offset, stream):
+        if stream is _OF_MAPPING:
+            stream = self._stream
+        if stream is not None:
+            self._wait_for(stream)
         if _fast and self._done(library().copy_from, buffer, offset, True):
             return
         host, size = host_memory(buffer, True, self._where.type, self._formats)
         self._use(library().gdr_copy_from_mapping, host, self._at(offset, size), size)
 
-    def write_pieces(self, pieces: Iterable[Piece], fence: bool = True) -> None:
+    def write_pieces(self, pieces: Iterable[Piece], *, fence: bool = True,
+                     stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
         Copies many pieces with one fence: (offset, buffer) or (offset, buffer, True), which is ordered
         behind all before it. Types as for write(). fence=False: the caller uses fence().
         """
         self._refuse_read_only()
-        self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence)
+        self._pieces(library().barcopy_copyv_to_mapping, pieces, False, fence, stream)
 
-    def read_pieces(self, pieces: Iterable[Piece], fence: bool = True) -> None:
+    def read_pieces(self, pieces: Iterable[Piece], *, fence: bool = True,
+                    stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
         Fills many writable buffers: (offset, buffer) or (offset, buffer, True), as write_pieces() takes them. The
         loads of many pieces are in flight together.
         """
-        self._pieces(library().barcopy_copyv_from_mapping, pieces, True, fence)
+        self._pieces(library().barcopy_copyv_from_mapping, pieces, True, fence, stream)
 
-    def _pieces(self, call, pieces, writable, fence):
+    def _before(self, stream):
+        """Waits for the stream that a call is given."""
+        if stream is _OF_MAPPING:
+            stream = self._stream
+        if stream is not None:
+            self._wait_for(stream)
+
+    def _pieces(self, call, pieces, writable, fence, stream):
         pieces = list(pieces)
         segments = (_lib.Segment * max(len(pieces), 1))()
         held = []
@@ -212,6 +247,7 @@ class Mapping(Closable):
             segment.host_ptr = ctypes.cast(host, c_void_p)
             segment.map_ptr = self._at(offset, segment.size)
             segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
+        self._before(stream)
         self._use(call, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE)
 
     def set_copy_options(self, engine_read_min: int = 0, engine_write_min: int = 0) -> None:

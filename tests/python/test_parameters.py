@@ -34,6 +34,7 @@ class Stop(Exception):
 def plain(value):
     """An argument as ctypes was given it, copied."""
     value = getattr(value, "_obj", value)  # of byref()
+    value = getattr(value, "_as_parameter_", value)
     if isinstance(value, ctypes.Structure):
         return {name: getattr(value, name) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array):
@@ -108,6 +109,7 @@ class Parameters(Balanced):
             "Context.map": (gdr, "barcopy_map_range", [
                 ({"obj": of}, {1: at, 2: 64, 3: 0}), ({"obj": at, "size": 100}, {1: at, 2: 100, 3: 0}),
                 ({"obj": of, "read_only": True}, {3: 1}), ({"obj": of, "sync_memops": False}, {3: 2}),
+                ({"obj": of, "stream": 1}, {1: at, 2: 64, 3: 0}),
                 ({"obj": of, "read_only": True, "sync_memops": False}, {1: at, 2: 64, 3: 3})]),
             "Context.pin": (gdr, "gdr_pin_buffer_v2", [
                 ({"obj": of}, {1: at, 2: 64, 3: 0}), ({"obj": at, "size": 100}, {1: at, 2: 100, 3: 0})]),
@@ -144,20 +146,21 @@ class Parameters(Balanced):
             "Cache.trim": (cache, "barcopy_cache_trim", [({}, {1: 0}), ({"max_idle_bytes": 7}, {1: 7})]),
             "Mapping.write": (mem, "gdr_copy_to_mapping", [
                 ({"data": sixteen}, {1: cpu, 2: sixteen, 3: 16}),
-                ({"data": sixteen, "offset": 8}, {1: cpu + 8, 2: sixteen, 3: 16})]),
+                ({"data": sixteen, "offset": 8, "stream": 1}, {1: cpu + 8, 2: sixteen, 3: 16})]),
             "Mapping.write_bytes": (mem, "gdr_copy_to_mapping", [
-                ({"data": sixteen}, {1: cpu, 3: 16}), ({"data": sixteen, "offset": 3}, {1: cpu + 3, 3: 16})]),
-            "Mapping.fill": (mem, "gdr_copy_to_mapping", [({"value": 0}, {1: cpu, 3: 64})]),
+                ({"data": sixteen}, {1: cpu, 3: 16}), ({"data": sixteen, "offset": 3, "stream": 1}, {1: cpu + 3, 3: 16})]),
+            "Mapping.fill": (mem, "gdr_copy_to_mapping", [
+                ({"value": 0}, {1: cpu, 3: 64}), ({"value": 0, "stream": 1}, {1: cpu, 3: 64})]),
             "Mapping.read": (mem, "gdr_copy_from_mapping", [
                 ({}, {2: cpu, 3: 64}), ({"size": 5}, {2: cpu, 3: 5}), ({"offset": 9}, {2: cpu + 9, 3: 55}),
-                ({"size": 5, "offset": 9}, {2: cpu + 9, 3: 5})]),
+                ({"size": 5, "offset": 9, "stream": 1}, {2: cpu + 9, 3: 5})]),
             "Mapping.read_into": (mem, "gdr_copy_from_mapping", [
-                ({"buffer": four}, {2: cpu, 3: 4}), ({"buffer": four, "offset": 8}, {2: cpu + 8, 3: 4})]),
+                ({"buffer": four}, {2: cpu, 3: 4}), ({"buffer": four, "offset": 8, "stream": 1}, {2: cpu + 8, 3: 4})]),
             "Mapping.write_pieces": (mem, "barcopy_copyv_to_mapping", [
                 ({"pieces": pieces}, {1: segments, 2: 3, 3: 0}), ({"pieces": pieces, "fence": True}, {3: 0}),
-                ({"pieces": iter(pieces), "fence": False}, {1: segments, 2: 3, 3: 2})]),
+                ({"pieces": iter(pieces), "fence": False, "stream": 1}, {1: segments, 2: 3, 3: 2})]),
             "Mapping.read_pieces": (mem, "barcopy_copyv_from_mapping", [
-                ({"pieces": into}, {1: segments, 2: 3, 3: 0}), ({"pieces": into, "fence": False}, {1: segments, 3: 2})]),
+                ({"pieces": into}, {1: segments, 2: 3, 3: 0}), ({"pieces": into, "fence": False, "stream": 1}, {1: segments, 3: 2})]),
             "Mapping.set_copy_options": (mem, "barcopy_set_copy_options", [
                 ({}, {1: {"flags": 0, "engine_read_min": 0, "engine_write_min": 0}}),
                 ({"engine_read_min": 4096}, {1: {"engine_read_min": 4096, "engine_write_min": 0}}),
