@@ -2,7 +2,9 @@
 /*
  * What ports cost and carry, on a GPU. Every message and every answer is compared. For comparison a FIFO
  * as proxies have it: a ticket, one store of 16 bytes that releases, and the CPU's tail in host memory,
- * which whoever waits polls over the link.
+ * which whoever waits polls over the link. That is the algorithm of MSCCL++'s FIFO since its pull
+ * request 864, written anew. It has two more forms: stores that do not release, as a post that is not
+ * ordered, and entries of 64 bytes with 48 of data, as a port has them.
  *
  *     nvcc -O3 -std=c++17 -arch=sm_90 -Iinclude -o ports perf/queue/ports.cu -Lbuild -lgdrapi
  *     CUDA_MODULE_LOADING=EAGER LD_LIBRARY_PATH=build ./ports [MILLIONS]
@@ -50,9 +52,10 @@ struct ring {
 	barcopy_port_t q;
 	barcopy_port_view_t view;
 
-	ring(gdr_t g, unsigned lines, uint64_t spin_ns = 0, uint64_t yield_ns = 0, uint64_t sleep_ns = 0)
+	ring(gdr_t g, unsigned lines, uint64_t spin_ns = 0, uint64_t yield_ns = 0, uint64_t sleep_ns = 0,
+	     unsigned flags = 0)
 	{
-		barcopy_port_options_t o = { sizeof(o), lines, 0, spin_ns, yield_ns, sleep_ns };
+		barcopy_port_options_t o = { sizeof(o), lines, flags, spin_ns, yield_ns, sleep_ns };
 
 		GDR(barcopy_port_create(g, 0, &o, &q));
 		GDR(barcopy_port_get_view(q, &view));
@@ -67,7 +70,8 @@ struct ring {
 		barcopy_port_receive(q, &m, 1, &n, 0);
 	}
 
-	unsigned take(unsigned most, const std::function<uint64_t(const unsigned *)> &see)
+	/* `at_once`: of a manual port, posts in one call of retire; 0: it is not manual */
+	unsigned take(unsigned most, const std::function<uint64_t(const unsigned *)> &see, unsigned at_once = 0)
 	{
 		barcopy_port_message_t m[32];
 		uint32_t n, call[32], k = 0;
@@ -75,6 +79,8 @@ struct ring {
 
 		if (barcopy_port_receive(q, m, most, &n, 5 * SECOND))
 			return 0;
+		for (uint32_t i = 0; at_once && i < n; i += at_once)
+			GDR(barcopy_port_retire(q, m[i].post, std::min(at_once, n - i)));
 		for (uint32_t i = 0; i < n; i++) {
 			uint64_t a = see((const unsigned *)m[i].data);
 
@@ -92,12 +98,13 @@ struct ring {
 struct fifo {
 	ulonglong2 *slots;		  /* in host memory, like the tail */
 	unsigned long long *tail, *head;  /* head: in GPU memory, and behind it the tail as last seen */
-	unsigned long long size;
+	unsigned long long size;	  /* entries: a power of two */
+	unsigned shift;			  /* its logarithm */
 };
 
 /* ---- kernels ------------------------------------------------------------------------------------- */
 
-enum { ORDERED = 1, CALL = 2, WAIT = 4 };
+enum { ORDERED = 1, CALL = 2, WAIT = 4, LIMIT = 8, UNAWAITED = 16, EIGHT = 32 };
 
 __device__ static unsigned long long global_ns()
 {
@@ -124,7 +131,8 @@ __global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, i
 	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, who = first + t, m[12];
 	const bool timed = FIXED < 0 && ns && t == 0;
 	how = FIXED < 0 ? how : FIXED;
-	unsigned flags = how & ORDERED ? BARCOPY_WARP_ORDERED : 0;
+	unsigned flags = (how & ORDERED ? BARCOPY_WARP_ORDERED : 0) | (how & UNAWAITED ? BARCOPY_PORT_UNAWAITED : 0);
+	const unsigned long long limit = how & LIMIT ? 10 * SECOND : BARCOPY_PORT_NO_LIMIT;
 	unsigned long long reply = 0, start;
 	bool ok = true;
 	barcopy_poster_t p;
@@ -144,7 +152,7 @@ __global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, i
 			if (ok && reply != ((unsigned long long)who << 24 ^ n))
 				atomicAdd(sum + 1, 1);
 		} else {
-			unsigned long long at = barcopy_port_post(&p, m, 48, BARCOPY_PORT_NO_LIMIT, flags);
+			unsigned long long at = barcopy_port_post(&p, m, 48, limit, flags);
 
 			ok = at && (!(how & WAIT) || barcopy_port_wait(&p, at, BARCOPY_PORT_NO_LIMIT, flags));
 		}
@@ -155,6 +163,21 @@ __global__ void post(barcopy_port_view_t view, unsigned first, unsigned count, i
 	}
 	if (!ok)
 		atomicAdd(sum, 1);
+}
+
+/* Ordered, eight at once. */
+__global__ void post_eight(barcopy_port_view_t view, unsigned count, unsigned long long *sum)
+{
+	unsigned m[96];
+	barcopy_poster_t p;
+
+	barcopy_port_open(&p, view);
+	for (unsigned n = 1; n <= count; n += 8) {
+		for (unsigned k = 0; k < 96; k++)
+			m[k] = k % 12 == 2 ? 0 : k % 12 == 3 ? n + k / 12 : number(0, n + k / 12, k % 12);
+		if (!barcopy_port_post_many(&p, m, 48, 8, BARCOPY_PORT_NO_LIMIT, BARCOPY_WARP_ORDERED))
+			atomicAdd(sum, 1);
+	}
 }
 
 __global__ void empty()
@@ -169,22 +192,39 @@ __device__ static unsigned long long fifo_tail(const fifo &f)
 	return v;
 }
 
+/* Entries of E times 16 bytes; in one of more than one the last word of each 16 has the lap. */
+template <int E, bool RELEASES>
 __global__ void push(fifo f, unsigned count, bool wait, unsigned *ns)
 {
-	unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+	unsigned t = blockIdx.x * blockDim.x + threadIdx.x, m[12];
 
 	for (unsigned n = 1; n <= count; n++) {
-		unsigned long long start = global_ns(), h = atomicAdd(f.head, 1), v;
-		unsigned long long lap = ((h / f.size + 1) & 1) << 63;
+		unsigned long long start = global_ns(), h, v, lap;
 
+		for (unsigned i = 0; E > 1 && i < 12; i++)
+			m[i] = number(t, n, i);
+		if (E > 1 && RELEASES)
+			asm volatile("fence.acq_rel.sys;" ::: "memory");
+		h = atomicAdd(f.head, 1);
+		lap = ((h >> f.shift) + 1 & 1) << 63;
 		if (h >= f.size + *(volatile unsigned long long *)(f.head + 1)) {
 			while ((v = fifo_tail(f)) + f.size <= h)
 				;
 			f.head[1] = v;
 		}
-		asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(f.slots + h % f.size),
-			     "l"((unsigned long long)t << 32 | n), "l"(lap | 1)
-			     : "memory");
+		for (unsigned k = 0; k < E; k++) {
+			ulonglong2 *to = f.slots + (h & f.size - 1) * E + k;
+			unsigned long long x = E > 1 ? (unsigned long long)m[3 * k + 1] << 32 | m[3 * k] :
+						       (unsigned long long)t << 32 | n;
+			unsigned long long y = lap | (E > 1 ? m[3 * k + 2] : 1);
+
+			if (E == 1 && RELEASES)
+				asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(x), "l"(y)
+					     : "memory");
+			else
+				asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(x), "l"(y)
+					     : "memory");
+		}
 		while (wait && fifo_tail(f) <= h)
 			;
 		if (ns && t == 0)
@@ -221,9 +261,9 @@ static void check(const char *what)
 
 /* Millions a second. */
 static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned count, int how, unsigned most,
-		   unsigned lines)
+		   unsigned lines, unsigned at_once = 0)
 {
-	ring r(g, lines);
+	ring r(g, lines, 0, 0, 0, at_once ? BARCOPY_PORT_MANUAL : 0);
 	unsigned per = blocks * threads;
 	unsigned long total = (unsigned long)kernels * per * count, got = 0;
 	double start;
@@ -231,12 +271,16 @@ static double rate(unsigned kernels, unsigned blocks, unsigned threads, unsigned
 	seen.assign(kernels * per, 0);
 	CUDA(cudaDeviceSynchronize());
 	start = now();
-	for (unsigned k = 0; k < kernels; k++)
-		(how == 0	  ? post<0>
-		 : how == ORDERED ? post<ORDERED>
-				  : post<-1>)<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr, 0);
+	if (how == EIGHT)
+		post_eight<<<1, 1, 0, stream[0]>>>(r.view, count, sum);
+	for (unsigned k = 0; k < kernels && how != EIGHT; k++)
+		(how == 0	    ? post<0>
+		 : how == ORDERED   ? post<ORDERED>
+		 : how == LIMIT	    ? post<LIMIT>
+		 : how == UNAWAITED ? post<UNAWAITED>
+				    : post<-1>)<<<blocks, threads, 0, stream[k]>>>(r.view, k * per, count, how, sum, nullptr, 0);
 	while (got < total) {
-		unsigned n = r.take(most, see);
+		unsigned n = r.take(most, see, at_once);
 
 		must(!n, "receive", "nothing came for 5 s");
 		got += n;
@@ -301,42 +345,53 @@ static void idle(const char *what, unsigned long slack, uint64_t spin_ns, uint64
 	row(text, ((cpu.tv_sec - cpu0.tv_sec) + (cpu.tv_nsec - cpu0.tv_nsec) / 1e9) / start * 100, "%");
 }
 
-static fifo make_fifo(unsigned size)
+static fifo make_fifo(unsigned shift, unsigned pairs)
 {
+	size_t bytes = sizeof(ulonglong2) * pairs << shift;
 	fifo f;
 
-	CUDA(cudaHostAlloc((void **)&f.slots, size * sizeof(*f.slots), cudaHostAllocMapped));
+	CUDA(cudaHostAlloc((void **)&f.slots, bytes, cudaHostAllocMapped));
 	CUDA(cudaHostAlloc((void **)&f.tail, 64, cudaHostAllocMapped));
 	CUDA(cudaMalloc((void **)&f.head, 16));
 	CUDA(cudaMemset(f.head, 0, 16));
-	memset((void *)f.slots, 0, size * sizeof(*f.slots));
+	memset((void *)f.slots, 0, bytes);
 	*f.tail = 0;
-	f.size = size;
+	f.size = 1ull << shift;
+	f.shift = shift;
 	return f;
 }
 
-static void pop(fifo &f)
+static void free_fifo(fifo &f)
 {
-	unsigned long long t = *f.tail, lap = (t / f.size + 1) & 1;
+	CUDA(cudaFreeHost(f.slots));
+	CUDA(cudaFreeHost(f.tail));
+	CUDA(cudaFree(f.head));
+}
 
-	while (__atomic_load_n(&f.slots[t % f.size].y, __ATOMIC_ACQUIRE) != (lap << 63 | 1))
-		;
+template <int E> static void pop(fifo &f)
+{
+	unsigned long long t = *f.tail, lap = (t >> f.shift) + 1 & 1;
+
+	for (unsigned k = E; k--;)
+		while (__atomic_load_n(&f.slots[(t & f.size - 1) * E + k].y, __ATOMIC_ACQUIRE) >> 63 != lap)
+			;
 	__atomic_store_n(f.tail, t + 1, __ATOMIC_RELEASE);
 }
 
-static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool wait, bool latency)
+template <int E, bool RELEASES> static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool wait, bool latency)
 {
-	fifo f = make_fifo(8192);
+	fifo f = make_fifo(13, E);
 	unsigned long total = (unsigned long)blocks * threads * count;
 	double start;
 
 	CUDA(cudaDeviceSynchronize());
 	start = now();
-	push<<<blocks, threads, 0, stream[0]>>>(f, count, wait, latency ? ns : nullptr);
+	push<E, RELEASES><<<blocks, threads, 0, stream[0]>>>(f, count, wait, latency ? ns : nullptr);
 	for (unsigned long i = 0; i < total; i++)
-		pop(f);
+		pop<E>(f);
 	start = total / (now() - start) / 1e6;
 	CUDA(cudaDeviceSynchronize());
+	free_fifo(f);
 	return latency ? median(count) : start;
 }
 
@@ -344,7 +399,7 @@ static double fifo_run(unsigned blocks, unsigned threads, unsigned count, bool w
 static double step(int how)
 {
 	ring r(g, 4096);
-	fifo f = make_fifo(8192);
+	fifo f = make_fifo(13, 1);
 	std::atomic<bool> end{ false };
 	cudaEvent_t from, to;
 	float ms = 0, best = 1e9;
@@ -360,7 +415,7 @@ static double step(int how)
 				uint32_t n;
 				barcopy_port_receive(r.q, m, 32, &n, 1000000);
 			} else if (left) {
-				pop(f);
+				pop<1>(f);
 				left--;
 			} else {
 				std::this_thread::yield();
@@ -372,7 +427,7 @@ static double step(int how)
 			if (how == -1)
 				empty<<<132, 1, 0, stream[0]>>>();
 			else if (how == -2)
-				push<<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
+				push<1, true><<<132, 1, 0, stream[0]>>>(f, 1, false, nullptr);
 			else
 				post<-1><<<132, 1, 0, stream[0]>>>(r.view, 0, 1, how, sum, nullptr, 0);
 		CUDA(cudaEventRecord(to, stream[0]));
@@ -383,6 +438,7 @@ static double step(int how)
 	end = true;
 	taker.join();
 	CUDA(cudaDeviceSynchronize());
+	free_fifo(f);
 	return best; /* ms of 1000: us of one */
 }
 
@@ -488,12 +544,26 @@ int main(int argc, char **argv)
 	g = barcopy_open(BARCOPY_OPEN_DEFAULT);
 	must(!g, "barcopy_open", barcopy_last_error());
 	step(0); /* warm: the kernels are loaded */
+	row("posts, ordered, 1 thread", rate(1, 1, 1, 100000, ORDERED, most, 4096), "M/s");
+	row("FIFO of 16 bytes, ordered, 1 thread", fifo_run<1, true>(1, 1, 100000, false, false), "M/s");
+	row("FIFO of 64 bytes, ordered, 1 thread", fifo_run<4, true>(1, 1, 100000, false, false), "M/s");
 	row("posts, 1 thread", rate(1, 1, 1, 300000, 0, most, 4096), "M/s");
-	row("posts, 132 threads", rate(1, 132, 1, 20000, 0, most, 4096), "M/s");
+	row("FIFO of 16 bytes, 1 thread", fifo_run<1, false>(1, 1, 300000, false, false), "M/s");
+	row("FIFO of 64 bytes, 1 thread", fifo_run<4, false>(1, 1, 300000, false, false), "M/s");
+	row("posts, ordered, 4224 threads", rate(1, 132, 32, 1000, ORDERED, most, 4096), "M/s");
+	row("FIFO of 16 bytes, ordered, 4224 threads", fifo_run<1, true>(132, 32, 1000, false, false), "M/s");
 	row("posts, 4224 threads", rate(1, 132, 32, 1000, 0, most, 4096), "M/s");
-	row("posts, 4224 threads, ordered", rate(1, 132, 32, 1000, ORDERED, most, 4096), "M/s");
-	row("posts, 4224 threads, one a receive", rate(1, 132, 32, 1000, 0, 1, 4096), "M/s");
+	row("FIFO of 16 bytes, 4224 threads", fifo_run<1, false>(132, 32, 1000, false, false), "M/s");
+	row("posts, 132 threads", rate(1, 132, 1, 20000, 0, most, 4096), "M/s");
 	row("posts, 4 kernels of 1056 threads", rate(4, 33, 32, 1000, 0, most, 4096), "M/s");
+	row("posts, eight at once, ordered, 1 thread", rate(1, 1, 1, 400000, EIGHT, most, 4096), "M/s");
+	row("posts with a limit, 1 thread", rate(1, 1, 1, 300000, LIMIT, most, 4096), "M/s");
+	row("posts with a limit, 132 threads", rate(1, 132, 1, 20000, LIMIT, most, 4096), "M/s");
+	row("posts with a limit, 4224 threads", rate(1, 132, 32, 1000, LIMIT, most, 4096), "M/s");
+	row("posts, 4224 threads, one a receive", rate(1, 132, 32, 500, 0, 1, 4096), "M/s");
+	row("the same, nobody waits for them", rate(1, 132, 32, 500, UNAWAITED, 1, 4096), "M/s");
+	row("posts, 4224 threads, retired 32 at once", rate(1, 132, 32, 1000, 0, most, 4096, 32), "M/s");
+	row("posts, 4224 threads, retired one by one", rate(1, 132, 32, 500, 0, most, 4096, 1), "M/s");
 	row("post and wait, 1 thread, median", trip(WAIT), "us");
 	row("post and wait, 1056 threads", rate(1, 132, 8, 1000, WAIT, most, 4096), "M/s");
 	row("call, 1 thread, median", trip(CALL), "us");
@@ -502,9 +572,7 @@ int main(int argc, char **argv)
 	row("calls, 1056 threads", rate(1, 132, 8, 500, CALL, most, 4096), "M/s");
 	before = step(-1);
 	row("a kernel of 132 posts, beyond an empty one", step(0) - before, "us");
-	row("FIFO: 1 thread", fifo_run(1, 1, 300000, false, false), "M/s");
-	row("FIFO: 4224 threads", fifo_run(132, 32, 1000, false, false), "M/s");
-	row("FIFO: push and wait, 1 thread, median", fifo_run(1, 1, 20000, true, true), "us");
+	row("FIFO: push and wait, 1 thread, median", fifo_run<1, true>(1, 1, 20000, true, true), "us");
 	row("FIFO: a kernel of 132, beyond an empty one", step(-2) - before, "us");
 	idle("spin", 0, 0, 0, 0);
 	idle("50 us, then yield", 0, 50000, 0, 0);

@@ -448,7 +448,7 @@ class Queues(Case):
         self.assertRaises(barcopy.Closed, queue.receive)
 
     def test_ports(self):
-        """Two threads post once and call twice each; the answer is the call's word 5 * 65536 ^ word 3."""
+        """Two threads post once and call twice each, with a limit; an answer is the call's word 5 * 65536 ^ word 3."""
         u32, u64 = ctypes.c_uint32, ctypes.c_uint64
         self.mem.put64(0, 0)
         with self.gdr.port(lines=16, manual=True, spin=1e-5, yielding=1e-5, sleep=1e-4) as port:
@@ -461,7 +461,7 @@ class Queues(Case):
                              [16 + (array.array("I", post.message[:16])[2] + 1) % 33 for post in posts])
             port.retire(1, 2)
             self.raises_errno(errno.EINVAL, port.retire, 2)
-            self.launch(port, b"gdrcopy_port_posts", u32(0), u32(2), u32(2), u32(2), u64(self.mem.address))
+            self.launch(port, b"gdrcopy_port_posts", u32(0), u32(2), u32(2), u32(2 | 8), u64(self.mem.address))
             for n in range(4):
                 (number, message, call), = port.receive(1, timeout=60)
                 words = array.array("I", message)
