@@ -9,6 +9,7 @@
 # rig_library		builds libgdrapi, tools and clients, and sets RIG_EXTRA and RIG_COMMANDS
 #
 # Environment: RIG_FLAVOR (open, proprietary), RIG_PLANT (a patch of planted/ for the driver),
+# RIG_OTHER (another libgdrapi.so.2, which rig_library compares with this one instead of all else),
 # RIG_EXTRA (files for the initramfs, with their system libraries: "file" or "file:path in the
 # guest"), RIG_COMMANDS (a file of commands for the guest), RIG_KO_CFLAGS (extra flags of the
 # driver's build), RIG_GCOV=1, RIG_BAR (default 64M), RIG_MEM, RIG_LIMIT (s), RIG_QEMU (more
@@ -182,6 +183,19 @@ rig_library() {
 	for name in "$out"/gdrcopy_*; do
 		[ -x "$name" ] && RIG_EXTRA="$RIG_EXTRA $name"
 	done
+	[ -z "${RIG_OTHER:-}" ] || rig_other "$out" ${cross}gcc >>"$log" 2>&1
+}
+
+# rig_other DIRECTORY COMPILER: in the place of all commands, the two libraries side by side. The lines that differ on
+# purpose are those of tests/contract/differential.sh.
+rig_other() {
+	local of=$SRC/tests/contract
+	"$2" -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -I "$SRC/include" -I "$SRC/src" "$of/differential.c" "$of/gpu.c" \
+		-o "$1/contract_differential" -ldl || return 1
+	RIG_EXTRA="$RIG_EXTRA $1/contract_differential $RIG_OTHER:/other/libgdrapi.so.2" RIG_COMMANDS=$BUILD/commands
+	cat >"$RIG_COMMANDS" <<-'END'
+		export GDRCOPY_BACKEND=gdrdrv; for s in 1 2 3 4 5 6 7 8; do for l in usr/lib other; do contract_differential /$l/libgdrapi.so.2 $s 300 2>/tmp/e | grep -v -e '^unmap 61440' -e '^pin_v2: ' >/tmp/${l%/lib}; done; diff /tmp/usr /tmp/other || exit 1; done; [ $(wc -l </tmp/usr) -gt 300 ] && echo "8 random programs: the same lines, $(wc -l </tmp/usr) in the last"
+	END
 }
 
 make_initrd() {

@@ -43,10 +43,14 @@ def plain(value):
 
 
 class Recorder:
-    """The library, whose calls are listed: (name, arguments)."""
+    """
+    The library, whose calls are listed: (name, arguments), and (name, None) where one has returned. meanwhile: what
+    is done once, inside the call of that name.
+    """
 
     def __init__(self, library):
         self.library, self.calls, self.stops = library, [], ()
+        self.meanwhile = {}
 
     def __getattr__(self, name):
         function = getattr(self.library, name)
@@ -55,9 +59,13 @@ class Recorder:
 
         def call(*arguments):
             self.calls.append((name, [plain(argument) for argument in arguments]))
-            if name in self.stops:
-                raise Stop
-            return function(*arguments)
+            self.meanwhile.pop(name, lambda: None)()
+            try:
+                if name in self.stops:
+                    raise Stop
+                return function(*arguments)
+            finally:
+                self.calls.append((name, None))
         return call
 
 
@@ -78,16 +86,20 @@ class Interface:
 class Parameters(Balanced):
     def setUp(self):
         super().setUp()
-        self.gdr = barcopy.open()
-        self.addCleanup(self.gdr.close)
-        self.mem = self.gdr.alloc((16,), dtype="float32")
-        self.mem.fill(0)
-        self.cache, self.queue, self.port = self.gdr.cache(), self.gdr.queue(), self.gdr.port(manual=True)
+        self.begin()
+        self.addCleanup(lambda: self.gdr.close())
         self.recorder = Recorder(_lib.library())
         for patch in (mock.patch.object(_lib, "_loaded", self.recorder), mock.patch.object(mapping, "_fast", None),
                       mock.patch.object(mapping, "_word", lambda *_: -1)):
             patch.start()
             self.addCleanup(patch.stop)
+
+    def begin(self):
+        self.gdr = barcopy.open()
+        self.mem = self.gdr.alloc((16,), dtype="float32", shareable=True)
+        self.mem.fill(0)
+        self.cache, self.queue, self.port = self.gdr.cache(), self.gdr.queue(), self.gdr.port(manual=True)
+        self.pin = self.gdr.pin(self.mem.address, 64)
 
     def rows(self):
         """call: (object, function of the library, [(the parameters given, {argument: value})])."""
@@ -239,10 +251,60 @@ class Parameters(Balanced):
                     self.recorder.calls.clear()
                     self.recorder.stops = waits & {function}
                     self.call(target, name, given)
-                    first = next((arguments for called, arguments in self.recorder.calls if called == function), None)
+                    first = next((a for called, a in self.recorder.calls if called == function and a is not None), None)
                     self.assertIsNotNone(first, f"{function} was not called")
                     for place, value in wanted.items():
                         self.assertTrue(matches(first[place], value), f"argument {place}: {first[place]}, not {value}")
+
+    # Calls without a parameter, as rows().
+    def plain_rows(self):
+        of = {"Mapping": self.mem, "Memory": self.mem, "Pin": self.pin, "Cache": self.cache, "Queue": self.queue,
+              "Port": self.port, "Context": self.gdr}
+        for name, function in {
+                "Pin.map": "gdr_map_v2", "Pin.info": "gdr_get_info_v2", "Pin.revoked": "gdr_get_callback_flag",
+                "Memory.export": "barcopy_mem_export", "Mapping.flush": "barcopy_flush",
+                "Cache.stats": "barcopy_cache_get_stats", "Queue.view": "barcopy_queue_get_view",
+                "Port.view": "barcopy_port_get_view", "Port.end": "barcopy_port_end",
+                "Context.stats": "barcopy_get_stats", "Context.driver_version": "gdr_driver_get_version",
+                **dict.fromkeys(("Mapping.backend", "Mapping.device", "Mapping.persistent", "Mapping.sync_memops",
+                                 "Mapping.mapping_type"), "barcopy_get_handle_attribute")}.items():
+            yield name, of[name.split(".")[0]], function
+
+    def test_closed_during_a_call(self):
+        """By another thread: what the call uses is released when it has returned, and not before."""
+        ends = {"Mapping": "barcopy_mem_free", "Memory": "barcopy_mem_free", "Pin": "gdr_unpin_buffer",
+                "Cache": "barcopy_cache_destroy", "Queue": "barcopy_queue_destroy", "Port": "barcopy_port_destroy",
+                "Context": "gdr_close"}
+        # bar_info() calls the library without the context.
+        names = [name for name in self.rows() if name not in ("open", "Context.bar_info")]
+        names += [name for name, *_ in self.plain_rows()]
+        for name in names:
+            with self.subTest(name):
+                self.gdr.close()
+                self.begin()
+                row = self.rows().get(name)
+                target, function = row[:2] if row else next(rest for n, *rest in self.plain_rows() if n == name)
+                given = row[2][0][0] if row else {}
+                self.recorder.calls.clear()
+                self.recorder.stops = {function} if "wait" in function or "receive" in function else ()
+                closed = []
+                self.recorder.meanwhile = {function: lambda target=target, closed=closed:
+                                           closed.append((target.close(), self.gdr.close()))}
+                try:
+                    member = getattr(target, name.split(".")[1])
+                    if callable(member):
+                        member = member(**given)
+                    if isinstance(member, int) and name == "Memory.export":
+                        os.close(member)
+                except (barcopy.Error, Stop, barcopy.Closed):
+                    pass
+                del target, row
+                self.assertEqual(len(closed), 1, f"{function} was not called")
+                calls = self.recorder.calls
+                at = next(i for i, (called, _) in enumerate(calls) if called == function)
+                end = calls.index((function, None))
+                early = [called for called, _ in calls[at:end] if called in (ends[name.split(".")[0]], "gdr_close")]
+                self.assertEqual(early, [], f"released while {function} was under way")
 
     def test_results(self):
         for name, (target, shown, cases) in self.results().items():

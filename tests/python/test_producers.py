@@ -129,6 +129,8 @@ class OfCupy(Case):
         for value, typestr in enumerate(("<M8[ns]", "|V8", "<m8[us]"), 1):
             self.assertRaises(BufferError, code_of, typestr)
             self.on_a_stream(way, self.cuda.stream(), self.cupy.array((8,), typestr), value)
+            with way(self.cupy.array((8,), typestr)) as m:
+                self.assertEqual(m.__cuda_array_interface__["typestr"], typestr)
 
     @each_way
     def test_forgotten_while_mapped(self, way):
