@@ -33,6 +33,7 @@ class Stop(Exception):
 
 def plain(value):
     """An argument as ctypes was given it, copied."""
+    value = getattr(value, "_as_parameter_", value)  # of the module's objects, which a list of calls would keep
     value = getattr(value, "_obj", value)  # of byref()
     value = getattr(value, "_as_parameter_", value)
     if isinstance(value, ctypes.Structure):
