@@ -254,11 +254,15 @@ class Cupy:
 
 class Torch(types.ModuleType):
     """
-    pytorch/pytorch, torch/_tensor.py (__dlpack__ and __cuda_array_interface__) and c10/core/TensorImpl.h: a tensor refers
-    to a storage, which `t.data = other`, set_(), resize_() and a module's half() replace; detach() is another tensor of
-    the same storage. Neither protocol takes a tensor that requires a gradient, and the interface, of version 2, names
-    no stream.
+    pytorch/pytorch, torch/_tensor.py (__dlpack__ and __cuda_array_interface__), c10/core/TensorImpl.h and
+    aten/src/ATen/native/cuda/Resize.cpp: a tensor refers to a storage, which `t.data = other`, set_() and a module's
+    half() replace; resize_() gives the same storage other memory. detach() is another tensor of the same storage.
+    Neither protocol takes a tensor that requires a gradient, and the interface, of version 2, names no stream.
     """
+
+    class Storage:
+        def __init__(self, pool):
+            self.block = Block(pool)
 
     strided = "strided"
 
@@ -273,25 +277,27 @@ class Torch(types.ModuleType):
             layout = "strided"
             is_cpu = is_sparse = False
 
-            def __init__(self, count, block=None, requires_grad=False):
-                self.block, self.count, self.requires_grad = block or Block(library.pool), count, requires_grad
+            def __init__(self, count, storage=None, requires_grad=False):
+                self.storage, self.count = storage or library.Storage(library.pool), count
+                self.requires_grad = requires_grad
                 self.dtype, self.device = "torch.float32", types.SimpleNamespace(type="cuda", index=0)
                 self.version = 0
 
             shape = property(lambda self: (self.count,))
+            block = property(lambda self: self.storage.block)
             _version = property(lambda self: self.version)
             data = property(lambda self: self.detach(), lambda self, other: self.set_(other))
 
             def set_(self, other):
-                self.block, self.count = other.block, other.count
+                self.storage, self.count = other.storage, other.count
                 return self
 
             def resize_(self, count):
-                self.block, self.count = Block(library.pool), count
+                self.storage.block, self.count = Block(library.pool), count
                 return self
 
             def detach(self):
-                return Tensor(self.count, self.block)
+                return Tensor(self.count, self.storage)
 
             def fill_(self, value):
                 library.driver.fill(self.data_ptr(), value, 4 * self.count, library.stream)
@@ -312,7 +318,7 @@ class Torch(types.ModuleType):
                 return 4
 
             def data_ptr(self):
-                return self.block.address if self.block else 0
+                return self.block.address
 
             @property
             def __cuda_array_interface__(self):
@@ -329,7 +335,8 @@ class Torch(types.ModuleType):
                     raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
                 if stream != -1 and (stream or 1) != library.stream:
                     library.driver.follows(stream or 1, library.stream)
-                return capsule(self.block, self.data_ptr(), CUDA_DEVICE, 2, 32, self.shape, versioned=bool(max_version))
+                return capsule(self.storage, self.data_ptr(), CUDA_DEVICE, 2, 32, self.shape,
+                               versioned=bool(max_version))
 
         self.Tensor = Tensor
 
