@@ -80,7 +80,7 @@ def make(root):
 
     tagline = re.search(r"\*\*(.*?)\*\*\n(.*?)\n\n", readme, re.S)
     values = {
-        "TAGLINE": html.escape(tagline[1]), "WHAT": html.escape(" ".join(tagline[2].split())),
+        "TAGLINE": html.escape(tagline[1]), "WHAT": re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(" ".join(tagline[2].split()))),
         "GPU": html.escape(document["gpu"]["name"]), "DRIVER": html.escape(document["gpu"]["kernel_driver"]),
         "ROUNDS": str(document["rounds"]), "RESULTS": os.path.relpath(RESULTS, "docs"),
         "PLOTS": plots(tables),
