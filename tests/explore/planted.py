@@ -25,7 +25,7 @@ ENTRY, EVICT, TRIAL = "src/cache/entry.c", "src/cache/evict.c", "src/backend/tri
 FAULTS = {
     # A call short of space gives up, or never does.
     "attempts-without-bound": ("never", [(EVICT, "++attempts->failed >= MOST_ATTEMPTS", "++attempts->failed < 0")]),
-    "others-evictions-unseen": ("short", [(EVICT, "return attempts->unpinned != before;", "return v.evicted;")]),
+    "others-evictions-unseen": ("short", [(EVICT, "return attempts->unpinned != before || v.waited;", "return v.evicted;")]),
     "unpins-not-counted": ("returned", [(ENTRY, "atomic_fetch_add(&cache->ctx->unpinned, 1);", ";")]),
     "ended-handles-not-counted": ("returned", [("src/core/handle.c", "atomic_fetch_add(&ctx->unpinned, 1);", ";")]),
     "unmaps-not-counted": ("returned", [("src/calls/gdrapi.c", "atomic_fetch_add(&hd->ctx->unpinned, 1);", ";")]),
