@@ -53,7 +53,8 @@ void gdri_fork_close(int fd);
 /*
  * mmap() of pages that a child does not inherit: between the two calls that make them no thread
  * forks. at: replaces the pages there, or NULL. Returns 0, mmap's positive errno, or the negative
- * one of madvise(): then the pages are gone, and at `at` lie pages without access.
+ * one of madvise(): then the pages are gone, and at `at` lie pages without access. *map is
+ * MAP_FAILED if no pages remain.
  */
 int gdri_fork_map(void *at, size_t length, int prot, int flags, int fd, off_t offset, void **map);
 /* The same of zeroes, for reading and writing. 0 or -errno with its text. flags: as mmap()'s. */

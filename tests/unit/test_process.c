@@ -173,6 +173,49 @@ static void descriptor_0(void)
 	ck_assert_int_eq(is_closed(&fd), 0);
 }
 
+/* Pages that a child would inherit do not stay; what was replaced by them is no hole. */
+static void not_advised(void)
+{
+	int fd = memfd_create("pages", MFD_CLOEXEC);
+	char *at = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long long mapped = wrap_mapped();
+	void *map;
+
+	ck_assert_int_eq(ftruncate(fd, 4096), 0);
+	for (int err = EINVAL; err; err = err == EINVAL ? ENOMEM : 0) {
+		wrap_reset();
+		wrap_fail("madvise", 1, err);
+		FAILS(-err, gdri_fork_map(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0, &map));
+		ck_assert_ptr_eq(map, MAP_FAILED);
+		ck_assert_int_eq(wrap_mapped(), mapped);
+		wrap_reset();
+		wrap_fail("madvise", 1, err);
+		FAILS(-err, gdri_fork_map(at + 4096, 4096, PROT_READ, MAP_SHARED, fd, 0, &map));
+		ck_assert_ptr_eq(map, at + 4096);
+		ck_assert_int_eq(gdri_load_errno(map), EFAULT);
+		ck_assert_int_eq(msync(map, 4096, MS_ASYNC), 0); /* ENOMEM: a hole */
+	}
+	wrap_reset();
+	OK(gdri_fork_map(at + 4096, 4096, PROT_READ, MAP_SHARED, fd, 0, &map));
+	ck_assert_int_eq(gdri_load_errno(map), EINVAL);
+	wrap_fail("mmap", 1, EPERM);
+	FAILS(EPERM, gdri_fork_map(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0, &map));
+	wrap_reset();
+	munmap(at, 8192);
+	close(fd);
+}
+
+/* Where the tag's page cannot be advised, for lack of memory, there is no tag. */
+static void tag_not_advised(void)
+{
+	wrap_reset();
+	wrap_fail("madvise", 1, ENOMEM);
+	FAILS_WITH(-ENOMEM, "fork guard", gdri_process_enter());
+	ck_assert_uint_eq(gdri_process_tag(), 0);
+	wrap_reset();
+	OK(gdri_process_enter());
+}
+
 static int open_now(void)
 {
 	int n = 0;
@@ -223,6 +266,8 @@ static void another_device(void)
 }
 
 static const struct unit_test tests[] = {
+	{ "pages that are not advised", not_advised, "" },
+	{ "a tag that is not advised", tag_not_advised, "" },
 	{ "another device", another_device, "" },
 	{ "the kernel empties the page", kernel_empties_the_page, "" },
 	{ "without MADV_WIPEONFORK", handler_alone, "" },

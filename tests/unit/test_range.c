@@ -167,7 +167,50 @@ static void no_space(void)
 	OK(barcopy_unmap_range(g, range));
 }
 
+static gdr_mh_t left; /* to the thread that is unmapping */
+
+static void *end_left(void *unused)
+{
+	OK(barcopy_unmap_range(g, left));
+	return unused;
+}
+
+static void end_in_another_thread(void)
+{
+	ck_assert_ptr_null(unit_threads(1, end_left, NULL, 0));
+}
+
+/*
+ * A range that ends while a thread unmaps another one is unmapped by that thread, which returns the
+ * failure: once, whoever returns it.
+ */
+static void unmapped_by_another(void)
+{
+	gdr_mh_t h;
+	void *cpu;
+
+	for (int fails = 0; fails < 4; fails++) {
+		OK(barcopy_map_range(g, vmm_new(0, 1), 64, 0, &cpu, &h));
+		OK(barcopy_map_range(g, vmm_new(0, 1), 64, 0, &cpu, &left));
+		wrap_reset();
+		if (fails)
+			wrap_fail("munmap", (unsigned long)fails, ENOMEM);
+		wrap_before("munmap", end_in_another_thread);
+		if (fails % 3)
+			FAILS_WITH(ENOMEM, "munmap: ", barcopy_unmap_range(g, h));
+		else
+			OK(barcopy_unmap_range(g, h));
+		wrap_reset();
+		FAILS(EINVAL, barcopy_unmap_range(g, h));
+		FAILS(EINVAL, barcopy_unmap_range(g, left));
+		ck_assert_uint_eq(stats_of(g).pins, stats_of(g).unpins);
+	}
+	OK(gdr_close(g));
+	g = NULL;
+}
+
 static const struct unit_test tests[] = {
+	{ "unmapped by another thread", unmapped_by_another, "" },
 	{ "flush", flush },
 	{ "vectors", vectors },
 	{ "no writes by the copy engine", no_writes, "" },
