@@ -76,7 +76,8 @@ static void in_child(void)
 	for (; count; count--)
 		if (is_same(owned[count - 1], identify(owned[count - 1].fd)))
 			close(owned[count - 1].fd);
-	if (page) /* see make_page_locked() */
+	/* Kernels before 4.14 do not know MADV_WIPEONFORK. */
+	if (page)
 		atomic_store_explicit(page, 0, memory_order_relaxed);
 	gdri_fork_release();
 	for (void (*const *fn)(void) = __start_gdri_in_child; fn < __stop_gdri_in_child; fn++)
