@@ -37,6 +37,8 @@ static void gdrdrv_proc_file(struct seq_file *seq, struct gdrdrv_file *file)
 
 	mutex_lock(&file->lock);
 	xa_for_each(&file->mrs, handle, mr) {
+		if (seq_has_overflowed(seq)) /* shown again, with a larger buffer */
+			break;
 		mutex_lock(&mr->lock);
 		seq_printf(seq, "%d %u 0x%lx 0x%llx %llu %u %u %s %s%s %lu\n", file->owner.tgid,
 			   from_kuid_munged(seq_user_ns(seq), file->uid), handle, mr->va, mr->size,
