@@ -49,6 +49,10 @@
  * check of mr->revoked and the put. Persistent gets count: the GPU driver may keep their pins under
  * the same process. The lock is taken outside the GPU driver's locks; the callback does not take
  * it. Gets of other clients of the GPU driver are not covered.
+ *
+ * One lock for all processes: a put looks for the address in each context that admits the caller
+ * (RmP2PGetInfoWithoutToken()), that of a lender too, where pins of the lender and of all borrowers
+ * are. So a late put of one borrower could release the pin that another process has just made.
  */
 static DECLARE_RWSEM(p2p_key_lock);
 
@@ -267,7 +271,8 @@ int gdrdrv_p2p_pin(struct gdrdrv_mr *mr, const struct gdrdrv_pin_req *req)
 	 * No other error falls back: a user who can cause one must not get the weaker kind of pin.
 	 */
 	if ((ret == -ENOTSUPP || ret == -EOPNOTSUPP) && !force) {
-		gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
+		if (gdrdrv_p2p_is_persistent())
+			gdrdrv_dbg("no persistent pin (%d), trying the callback interface\n", ret);
 		ret = p2p_get_callback(pin, req);
 	}
 	if (large)
