@@ -5,7 +5,8 @@
  * writes the byte behind its range), error (writes fail), drop (barcopy_put32() stores nothing),
  * dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
  * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
- * served), open (a process gets one context), crash, hang, deaf (to its alarm, too).
+ * served), open (a process gets one context), crash, hang, deaf (to its alarm, too), exit and kill (each child
+ * but the first BYTE ends as soon as it is there, with status 9 or by signal 9).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -124,6 +125,20 @@ int barcopy_flush(gdr_mh_t handle)
 	while (fault_is("hang") || fault_is("deaf"))
 		sleep(1);
 	return real(handle);
+}
+
+pid_t fork(void)
+{
+	static size_t children;
+	REAL(fork)
+	pid_t pid = real();
+
+	if (!pid && children >= the_byte() && fault_is("exit"))
+		_exit(9);
+	if (!pid && children >= the_byte() && fault_is("kill"))
+		raise(SIGKILL);
+	children++;
+	return pid;
 }
 
 int madvise(void *addr, size_t length, int advice)

@@ -51,7 +51,9 @@ expect() {
 # rows TOOL [option...]: runs and judges the tool once for each line of stdin:
 #     NAME|VARIABLES|OPTIONS|RC|PATTERN of stdout|PATTERN of stderr
 rows() {
-	row_tool=${1##*gdrcopy_}
+	row_tool="$* "
+	row_tool=${row_tool##*gdrcopy_}
+	row_tool=${row_tool%% *}
 	while IFS='|' read -r row_name row_vars row_options row_rc row_out row_err; do
 		# shellcheck disable=SC2086 # several words
 		run $row_vars "$@" $row_options

@@ -147,6 +147,22 @@ else
 	skip "a libcuda that crashes" "no compiler"
 fi
 
+if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$here/faulty.c" -ldl 2>"$err"; then
+	rows timeout 30 env LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" <<-END
+		each child ends at once|FAULT=exit BYTE=0||1|asking libcuda for its GPUs failed: ended with exit status 9$
+		... by a signal|FAULT=kill BYTE=0||1|asking libcuda for its GPUs failed: ended by signal 9 \(Killed\)$
+		NVML's child|FAULT=exit BYTE=1||1|the use of BAR1: asking it: ended with exit status 9$
+		a GPU's child|FAULT=exit BYTE=2||1|no CUDA context can be made: ended with exit status 9$
+		... by a signal|FAULT=kill BYTE=2||1|no CUDA context can be made: ended by signal 9 \(Killed\)$
+		a trial's child, after a trial|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|rm does not serve cuMemAlloc memory \(copy\): the trial was ended by signal 11
+		... and the next one is tried|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|host does not serve cuMemHostAlloc memory \(copy\): the trial was ended by signal 11
+	END
+	run timeout 30 env FAULT=exit BYTE=3 LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim"
+	expect "the nodes' child ends at once: the rest goes on" $status "$in_short"
+else
+	skip "a child that ends at once" "no compiler"
+fi
+
 documented gdrcopy_doctor
 
 finish

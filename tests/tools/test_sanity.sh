@@ -230,6 +230,16 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		expect "planted: ${pair%:*}, --quick: goes on" 1 '^ok  *versions$'
 		expect "planted: ${pair%:*}, --quick: and counts" 1 '^Total: 2[0-9], '
 	done
+	# A child that ends before its first test is a failure, and the run ends.
+	rows timeout 30 env LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" <<-END
+		the first child ends at once|FAULT=exit BYTE=0|-t basic|1||^gdrcopy_sanity: .*ended with exit status 9$
+		each test's child ends at once|FAULT=exit BYTE=1|-t basic -t words|1|^FAILED  words: ended with exit status 9$
+		... and each is counted|FAULT=exit BYTE=1|-t basic -t words|1|^Total: 2, Passed: 0, Failed: 2, 
+		... by a signal|FAULT=kill BYTE=1|-t basic -t words|1|^FAILED  words: ended by signal 9 \(Killed\)$
+		... after one test|FAULT=exit BYTE=2|-t basic -t words|1|^Total: 2, Passed: 1, Failed: 1, 
+		... --quick|FAULT=exit BYTE=1|-q -t basic -t words -t offsets|1|^Total: 3, Passed: 0, Failed: 3, 
+		... --quick, by a signal|FAULT=kill BYTE=1|-q -t basic -t words -t offsets|1|^Total: 3, Passed: 0, Failed: 3, 
+	END
 	rows "$tool" --sim "$sim" <<-END
 		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s
 		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s
