@@ -32,7 +32,7 @@ while :; do
 		work=$(mktemp -d "$work.XXXXXX")
 	fi
 	{ command exec 9<"$work/."; } 2>/dev/null || continue # removed just now
-	flock 9
+	flock -n 9 || { echo "rpm: waits for the build that uses $work" >&2 && flock 9; }
 	# shellcheck disable=SC3013 # dash has it
 	[ ! "$work" -ef /proc/self/fd/9 ] || [ -L "$work" ] || [ ! -O "$work" ] || break
 done
