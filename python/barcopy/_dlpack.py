@@ -104,8 +104,9 @@ def memory_of(obj):
                          f"{tensor.data or 0:#x}")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     itemsize = tensor.bits * tensor.lanes // 8
-    if tensor.strides and not is_contiguous(shape, tuple(tensor.strides[i] for i in range(tensor.ndim)), 1):
-        refuse_strides(f"this {type(obj).__name__}")
+    strides = tensor.strides and tuple(tensor.strides[i] for i in range(tensor.ndim))
+    if strides and not is_contiguous(shape, strides, 1):
+        refuse_strides(f"this {type(obj).__name__}", shape, strides, 1)
     if not itemsize or tensor.bits % 8:
         raise Unsaid(f"elements of {tensor.bits} bits cannot be mapped")
     name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \

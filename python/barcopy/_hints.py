@@ -47,8 +47,25 @@ class CupyStream(Protocol):
 
 # A stream of another library, its handle, or "current", PyTorch's.
 Stream = Union[CudaStream, TorchStream, CupyStream, Index, str]
+class TorchDevice(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def index(self) -> Any: ...
+
+
+class CoreDevice(Protocol):
+    @property
+    def device_id(self) -> int: ...
+
+
+class Integer(Protocol):
+    def __int__(self) -> int: ...
+
+
+Gpu = Union[int, str, TorchDevice, CoreDevice, Index]
 # An array on a GPU, one in memory of cudaHostAlloc, or an address.
-Device = Union[CudaArray, DLPack, HostArray, Index]
+Device = Union[CudaArray, DLPack, HostArray, Index, Integer]
 # What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.
 Buffer = Union[ReadableBuffer, "ndarray[Any, Any]", Tensor]
 Writable = Union[WriteableBuffer, "ndarray[Any, Any]", Tensor]

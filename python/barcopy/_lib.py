@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import re
 import sys
 import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
@@ -240,6 +241,17 @@ def integer(value, what):
             except TypeError:
                 pass
     raise TypeError(f"{what} is an integer, not a {type(value).__name__}")
+
+
+def ordinal(device):
+    """CUDA's ordinal of a GPU: of itself, "cuda:1" or "cuda" (PyTorch's current one), a torch.device, cuda.core's Device."""
+    if isinstance(device, str) or hasattr(device, "type") and hasattr(device, "index"):
+        form = re.match(r"cuda(?::(\d+))?$", str(device))
+        if not form:
+            raise TypeError(f"device {str(device)!r} is no GPU of CUDA: one is \"cuda:0\", or 0")
+        torch = sys.modules.get("torch")
+        device = int(form.group(1)) if form.group(1) else torch.cuda.current_device() if torch else 0
+    return fitting(c_int, integer(getattr(device, "device_id", device), "a device"), "device")
 
 
 def fitting(ctype, value, what):

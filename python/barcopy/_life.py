@@ -144,6 +144,16 @@ class Closable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        try:
+            text = self._text() if self._life else ""
+        except (Closed, _lib.Error):  # in another thread; a forked child's
+            text = ""
+        return f"<{'' if self._life else 'closed '}{type(self).__name__}{text}>"
+
+    def _text(self):
+        return ""
+
     def __reduce_ex__(self, protocol):
         raise TypeError(f"a {self._what} can be neither copied nor pickled: another process maps memory of "
                         "alloc(shareable=True) by export() and import_memory()")

@@ -11,8 +11,10 @@ import sys
 from ctypes import byref, c_char, c_int, c_ssize_t, c_void_p
 from math import prod as product
 from operator import index
+from typing import Tuple
 
 from . import _types
+from ._lib import integer
 from ._life import AtEnd
 from ._stream import wait_for_stream
 
@@ -64,9 +66,59 @@ class Where:
         return Where(self.address, self.nbytes, self.type, self.shape, None, self.read_only)
 
 
-def refuse_strides(what):
-    raise ValueError(f"{what} is not contiguous: its elements are not one run of bytes. "
-                     "Map a contiguous copy, or the whole that it is a part of")
+def refuse_strides(what, shape, strides, step):
+    """strides: in the unit of `step`, which is that of neighbours."""
+    text = f"{what} is not contiguous: "
+    order = tuple(sorted(range(len(shape)), key=lambda i: (shape[i] != 1, -strides[i])))
+    if is_contiguous([shape[i] for i in order], [strides[i] for i in order], step):
+        raise ValueError(text + "its elements are one run of bytes in another order. Map its permute"
+                         f"{order} or transpose{order}, which is the memory in its own order")
+    raise ValueError(text + "its elements are not one run of bytes. Map a contiguous copy, or the whole that it is a "
+                     "part of")
+
+
+class Sized:
+    """What numpy says of an array, of an object with a Where."""
+
+    nbytes: int
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Of the array; without one, (nbytes,)."""
+        return (self.nbytes,) if self._where.shape is None else self._where.shape
+
+    @property
+    def dtype(self) -> str:
+        """The name of the elements' type, as numpy and PyTorch have it ("float32"), which equals their types too;
+        "uint8" of plain bytes."""
+        return _types.DType(self._where.type or _types.BYTES)
+
+    def _described(self):
+        what = f"{self.dtype} {self.shape}" if self._where.type else f"{self.nbytes} bytes"
+        return f"{what} at 0x{self._where.address:x}"
+
+    @property
+    def size(self) -> int:
+        """The number of elements; `nbytes` is that of bytes."""
+        return product(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.nbytes // self.size
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no len()")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True
 
 
 # ---- device memory ---------------------------------------------------------------------------
@@ -79,7 +131,9 @@ def _check_tensor(tensor):
     if tensor.layout != sys.modules["torch"].strided:
         raise ValueError(f"a tensor of layout {tensor.layout} is not one run of bytes")
     if not tensor.is_contiguous():
-        refuse_strides("the tensor")
+        refuse_strides("the tensor", tensor.shape, tensor.stride(), 1)
+    if str(tensor.device) == "meta":
+        raise ValueError("a tensor on the device meta has no memory")
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError("the tensor's memory holds other numbers than it shows: use resolve_conj() "
                          "and resolve_neg()")
@@ -102,9 +156,12 @@ def _of_interface(obj, interface, what):
         raise ValueError(f"{what} has a mask: which of its elements are valid cannot be kept")
     itemsize = int(match.group(1))
     if not is_contiguous(shape, interface.get("strides"), itemsize):
-        refuse_strides(what)
+        refuse_strides(what, shape, interface["strides"], itemsize)
     address, read_only = interface["data"]
-    where = Where(address, product(shape) * itemsize, _types.of_typestr(typestr), shape, obj, bool(read_only))
+    name = _types.of_typestr(typestr)
+    if name[1:2] == "V" and _types.of_array(obj) in _types.KNOWN:  # numpy's types of ml_dtypes, such as bfloat16
+        name = _types.of_array(obj)
+    where = Where(address, product(shape) * itemsize, name, shape, obj, bool(read_only))
     if interface.get("stream") is not None:
         wait_for_stream(interface["stream"], where.address)
     return where
@@ -147,12 +204,12 @@ def device_memory(obj, size=None):
     __cuda_array_interface__, an address with a size, or host memory of cudaHostAlloc as a tensor or numpy array.
     Waits for the work of DLPack's producer, and for the stream that an interface names.
     """
-    if isinstance(obj, numbers.Integral):
-        if size is None:
-            raise TypeError("an address needs a size")
-        return Where(obj, size)
     if size is not None:
-        raise TypeError("a size is for an address only")
+        if isinstance(obj, tensor_type()) or hasattr(obj, "__dlpack__") and not _is_of_host(obj) or hasattr(obj, _CUDA):
+            raise TypeError("a size is for an address only")
+        return Where(integer(obj, "an address"), size)
+    if isinstance(obj, numbers.Integral):
+        raise TypeError("an address needs a size")
     if isinstance(obj, tensor_type()):
         return _of_tensor(obj)
     if hasattr(type(obj), "_as_where"):  # our own
@@ -163,6 +220,8 @@ def device_memory(obj, size=None):
         interface = getattr(obj, name, None)
         if interface is not None:
             return _of_interface(obj, interface, f"this {type(obj).__name__}")
+    if hasattr(obj, "__index__") or hasattr(obj, "__int__") and not isinstance(obj, float):
+        raise TypeError("an address needs a size")
     raise TypeError(f"cannot map a {type(obj).__name__}: not a tensor, not an array, not an address")
 
 
@@ -225,6 +284,9 @@ def host_memory(obj, writable, type_, formats):
     if isinstance(obj, tensor_type()):
         address, size = tensor_memory(obj, type_)
         return c_void_p(address), size
+    if isinstance(obj, (list, tuple)) or type(obj) in (int, float, complex, bool):
+        raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, as of "
+                        "alloc(shape, dtype)")
     try:
         view = memoryview(obj)
     except ValueError:  # elements that the buffer protocol has no format for

@@ -50,6 +50,10 @@ class Cache(Closable):
         self._cache = life._as_parameter_ = cache
         self._begin(life)
 
+    def _text(self):
+        stats = self.stats()
+        return f" of {stats.regions} regions, {stats.bytes_pinned} bytes pinned"
+
     def get(self, obj: Device, size: int | None = None) -> Region:
         """The Region of a tensor, an array, or an address and a size. It keeps the tensor."""
         where = device_memory(obj, size)

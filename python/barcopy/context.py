@@ -23,7 +23,7 @@ from .stats import Stats, of_raw
 if TYPE_CHECKING:
     from typing import Sequence
 
-    from ._hints import Device, DType, Stream
+    from ._hints import Device, DType, Gpu, Stream
 
 
 _is_handle, _is_memory = attrgetter("h"), attrgetter("handle.h")
@@ -50,6 +50,9 @@ class Context(Closable):
             self._g = life._as_parameter_ = opened[0]
             self._made = set()  # weak references
             self._begin(life)
+
+    def _text(self):
+        return f" of {sum(not made.closed for made in self._living())} objects"
 
     def _living(self):
         return [made for made in (reference() for reference in list(self._made)) if made is not None]
@@ -110,32 +113,35 @@ class Context(Closable):
             nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
             return Memory(self, life, mem, Where(mem.device_ptr, nbytes, type_, shape))
 
-    def alloc(self, shape: int | Sequence[int], dtype: DType = None, device: int = 0, cached: bool = False,
+    def alloc(self, shape: int | Sequence[int], dtype: DType = None, *, device: Gpu = 0, cached: bool = False,
               shareable: bool = False) -> Memory:
         """
         Memory on a GPU, mapped and ready: of at least `shape` bytes, or with a dtype ("float32", or one
-        of numpy's or PyTorch's) an array of that shape, which may be one number. The memory is not
+        of numpy's or PyTorch's) an array of that shape, which may be one number. device: an ordinal, "cuda:1", a
+        torch.device or a Device of cuda.core. The memory is not
         cleared: it may hold older words. shareable: so that export() works.
         """
         type_ = None
+        if dtype is None and hasattr(shape, "__iter__"):
+            raise TypeError(f"alloc({shape}) is an array only with a dtype: alloc({shape}, \"float32\")")
         if dtype is not None:
             type_ = _types.of_request(dtype)
             shape = tuple(index(n) for n in shape) if hasattr(shape, "__iter__") else (index(shape),)
             if not all(n > 0 for n in shape):
                 raise ValueError(f"an array of shape {shape} has no bytes to map")
         size = fitting(c_size_t, shape if type_ is None else product(shape) * _types.itemsize(type_), "size")
-        device = fitting(c_int, device, "device")
+        device = _lib.ordinal(device)
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
         return self._memory(library().barcopy_mem_alloc, device, (size, flags), type_, None if type_ is None else shape)
 
-    def import_memory(self, fd: int, size: int, device: int = 0) -> Memory:
-        """Memory that another process exported. The descriptor stays the caller's."""
+    def import_memory(self, fd: int, size: int, *, device: Gpu = 0) -> Memory:
+        """Memory that another process exported; size: its `nbytes`. The descriptor stays the caller's."""
         fd = fitting(c_int, fd, "fd")
         size = fitting(c_size_t, size, "size")
-        device = fitting(c_int, device, "device")
+        device = _lib.ordinal(device)
         return self._memory(library().barcopy_mem_import, device, (fd, size, 0))
 
-    def cache(self, validity: int = CHECK_TAG, max_bytes: int = 0, max_regions: int = 0, engine_read_min: int = 0,
+    def cache(self, *, validity: int = CHECK_TAG, max_bytes: int = 0, max_regions: int = 0, engine_read_min: int = 0,
               engine_write_min: int = 0, sync_memops: bool = True) -> Cache:
         """A registration Cache; see barcopy_cache_create(3)."""
         options = _lib.CacheOptions(ctypes.sizeof(_lib.CacheOptions),
@@ -150,25 +156,25 @@ class Context(Closable):
             check(library().barcopy_cache_create(self._in_use(), byref(options), byref(cache)))
             return Cache(self, life, cache.value)
 
-    def queue(self, device: int = 0, lines: int = 0) -> Queue:
+    def queue(self, *, device: Gpu = 0, lines: int = 0) -> Queue:
         """
         A Queue to kernels of a GPU. lines: of each ring, a power of two, 16 to 65536; 0: 256.
         """
-        device = fitting(c_int, device, "device")
+        device = _lib.ordinal(device)
         options = _lib.QueueOptions(ctypes.sizeof(_lib.QueueOptions), fitting(c_uint32, lines, "lines"))
         queue = c_void_p()
         with Life(map(library().barcopy_queue_destroy, once((queue,), truth)), (self._in_use(),)) as life:
             check(library().barcopy_queue_create(self._in_use(), device, byref(options), byref(queue)))
-            return Queue(self, life, queue.value)
+            return Queue(self, life, queue.value, device)
 
-    def port(self, device: int = 0, lines: int = 0, manual: bool = False, spin: float = 0.0, yielding: float = 0.0,
+    def port(self, *, device: Gpu = 0, lines: int = 0, manual: bool = False, spin: float = 0.0, yielding: float = 0.0,
              sleep: float = 0.0) -> Port:
         """
         A Port for kernels of a GPU. lines: of its ring, a power of two, 16 to 65536; 0: 1024. manual: Port.retire()
         retires posts. A receive that finds nothing for `spin` seconds (0: it polls without end) yields the CPU
         between polls, and `yielding` seconds later sleeps `sleep` seconds (0: it does not).
         """
-        device = fitting(c_int, device, "device")
+        device = _lib.ordinal(device)
         options = _lib.PortOptions(ctypes.sizeof(_lib.PortOptions), fitting(c_uint32, lines, "lines"),
                                    manual and _lib.PORT_MANUAL,
                                    *(fitting(ctypes.c_uint64, int(value * 1e9), "a time")
@@ -176,11 +182,11 @@ class Context(Closable):
         port = c_void_p()
         with Life(map(library().barcopy_port_destroy, once((port,), truth)), (self._in_use(),)) as life:
             check(library().barcopy_port_create(self._in_use(), device, byref(options), byref(port)))
-            return Port(self, life, port.value)
+            return Port(self, life, port.value, device)
 
-    def bar_info(self, device: int = 0) -> BarInfo:
+    def bar_info(self, device: Gpu = 0) -> BarInfo:
         """Size and use of a GPU's BAR1."""
-        device = fitting(c_int, device, "device")
+        device = _lib.ordinal(device)
         raw = _lib.BarInfo(struct_size=ctypes.sizeof(_lib.BarInfo))
         self._in_use()
         check(library().barcopy_get_bar_info(device, byref(raw)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from . import _dlpack, _lib, _stream, _types
 from ._lib import check, error, fitting, library, of_enum
 from ._life import Closable, ClosedAttribute
-from ._memory import Where, host_memory, product, tensor_memory, tensor_type
+from ._memory import Sized, Where, host_memory, product, tensor_memory, tensor_type
 
 if TYPE_CHECKING:
     from typing import Any, Iterable, Sequence
@@ -36,11 +36,12 @@ _FILL = 1 << 20  # bytes of a piece of fill()
 _Target = struct.Struct("10Q")  # of fast.c
 
 
-class Mapping(Closable):
+class Mapping(Closable, Sized):
     """
     GPU memory that the CPU can load and store; the methods of Context make it.
 
-    Offsets and sizes are in bytes; of write() and read_into() an offset is a multiple of an element's size. Words
+    size, nbytes, itemsize, ndim, shape, dtype and len() are numpy's. Offsets, and the sizes that calls take, are in
+    bytes; of write() and read_into() an offset is a multiple of an element's size. Words
     are unsigned, in a mapping of signed integers signed. Any thread may make any call. `address` is the device's
     address of the first byte, `pointer` the CPU's.
 
@@ -53,24 +54,25 @@ class Mapping(Closable):
     context: Context
     address: int
     pointer: int
-    size: int
+    nbytes: int
     read_only: bool
     _what = "mapping"
     _given = False  # True once DLPack has exported it
 
     def __init__(self, context, life, handle, pointer, where, read_only=False, stream=None):
         self.context = context
-        self.address, self.pointer, self.size = where.address, pointer, where.nbytes
+        self.address, self.pointer, self.nbytes = where.address, pointer, where.nbytes
         self.read_only = read_only or where.read_only
         self._where = where.without_owner()
         self._stream = stream
         self._ordinal = None
         self._formats = _types.formats(where.type)
         self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
+        self._rows = bool(where.type) and len(where.shape or ()) > 1
         self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
         self._handle = life._as_parameter_ = handle
-        self._target = _Target.pack(handle, pointer, self.size, not self.read_only, *library().words)
+        self._target = _Target.pack(handle, pointer, self.nbytes, not self.read_only, *library().words)
         _dlpack.sweep()
         self._begin(life)
 
@@ -79,23 +81,8 @@ class Mapping(Closable):
         where = self._where
         return Where(self.address, where.nbytes, where.type, where.shape, self._in_use(), self.read_only)
 
-    def __repr__(self):
-        state = "closed " if self.closed else ""
-        what = f"{self.dtype} {self.shape}" if self._where.type else f"{self.size} bytes"
-        return f"<{state}{type(self).__name__} of {what} at 0x{self.address:x}>"
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the mapped array; without one, the number of bytes."""
-        return (self.size,) if self._where.shape is None else self._where.shape
-
-    @property
-    def dtype(self) -> str:
-        """The name of the elements' type, as numpy and PyTorch have it ("float32"); "uint8" of plain bytes."""
-        return self._where.type or _types.BYTES
+    def _text(self):
+        return f" of {self._described()}, cuda:{self.device}, {self.backend}" + ", read-only" * self.read_only
 
     @property
     def busy(self) -> bool:
@@ -111,9 +98,9 @@ class Mapping(Closable):
 
     def _at(self, offset, size):
         offset = index(offset)
-        if offset < 0 or size < 0 or offset + size > self.size:
+        if offset < 0 or size < 0 or offset + size > self.nbytes:
             self._refuse_closed()
-            raise ValueError(f"{size} bytes at {offset} are not within the {self.size} bytes mapped")
+            raise ValueError(f"{size} bytes at {offset} are not within the {self.nbytes} bytes mapped")
         return self.pointer + offset
 
     def _refuse_part(self, offset):
@@ -133,7 +120,7 @@ class Mapping(Closable):
         size = -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
-        err = _fast(function, self._life, self._handle, self.pointer, self.size, self._letters, obj, size, offset, into)
+        err = _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset, into)
         if err > 0:
             raise error(err)
         return not err
@@ -144,6 +131,42 @@ class Mapping(Closable):
         if err:
             raise error(err)
 
+    def _place(self, index):
+        """The offset of an element."""
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) != self.ndim or any(isinstance(i, slice) or i is None or i is Ellipsis for i in indices):
+            raise TypeError(f"m[...] is one element, here with {self.ndim} indices: parts are m.array()[...]")
+        place = 0
+        for i, length in zip(map(operator.index, indices), self.shape):
+            if not -length <= i < length:
+                raise IndexError(f"index {i} is out of range: the length is {length}")
+            place = place * length + i % length
+        return place * self.itemsize
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
+        """One element as a number of Python, by read(). Parts are array()'s."""
+        return _types.unpacked(self._where.type, self.read(self.itemsize, self._place(index)))
+
+    def __setitem__(self, index: int | tuple[int, ...], value: Any) -> None:
+        """Writes one element, by write()."""
+        self.write_bytes(_types.packed(self._where.type, value), self._place(index))
+
+    __iter__ = None  # each element would cross the link: array() or read()
+    __contains__ = None
+
+    def _numbers(self, data):
+        """Numbers, and lists of them, as bytes of the mapping's elements; others as they are."""
+        if self._where.type and (isinstance(data, (list, tuple)) or type(data) in (int, float, complex, bool)):
+            data, shape = _types.packed_all(self._where.type, data)
+            self._refuse_shape(shape)
+        return data
+
+    def _refuse_shape(self, shape):
+        """Of data for the mapping's begin: rows of another length would lie askew. Flat data may be of any length."""
+        here, there = ([n for n in s if n != 1] for s in (self.shape, shape or ()))
+        if len(here) > 1 and len(there) > 1 and here[1:] != there[1:]:
+            raise ValueError(f"data of shape {tuple(shape)} does not fit the mapping's shape {self.shape}: reshape it")
+
     def _wait_for(self, stream):
         self._refuse_closed()
         if self._ordinal is None:
@@ -152,20 +175,23 @@ class Mapping(Closable):
 
     def write(self, data: Buffer, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
-        Copies a buffer (bytes, numpy array, CPU tensor ...) to byte `offset` of the GPU's memory. TypeError if
-        its elements have another type than the mapping's; bytes match every type. ValueError if an element of
-        the mapping is at no such offset.
+        Copies a buffer (bytes, numpy array, CPU tensor ...), a number or a list of numbers to byte `offset` of the GPU's
+        memory. TypeError if its elements have another type than the mapping's; bytes match every type. ValueError if an
+        element of the mapping is at no such offset, or if rows at offset 0 have another shape than the mapping's.
         """
         if self.read_only:
             self._refuse_read_only()
         if self._step > 1:
             self._refuse_part(offset)
+        if self._rows and not offset:
+            self._refuse_shape(getattr(data, "shape", None))
         if stream is _OF_MAPPING:
             stream = self._stream
         if stream is not None:
             self._wait_for(stream)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
+        data = self._numbers(data)
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
@@ -183,14 +209,14 @@ class Mapping(Closable):
         zeros = isinstance(value, int) and not value  # of every type, known or not
         element = bytes(1) if zeros else _types.packed(self._where.type, value)
         self._before(stream)
-        piece = element * (min(self.size, _FILL) // len(element))
-        for offset in range(0, self.size, len(piece)):
-            self.write_bytes(piece[:self.size - offset], offset, stream=None)
+        piece = element * (min(self.nbytes, _FILL) // len(element))
+        for offset in range(0, self.nbytes, len(piece)):
+            self.write_bytes(piece[:self.nbytes - offset], offset, stream=None)
 
     def read(self, size: int | None = None, offset: int = 0, *,
              stream: Stream | Default | None = _OF_MAPPING) -> bytes:
         """`size` bytes, by default all from `offset` on."""
-        size = max(self.size - index(offset), 0) if size is None else index(size)
+        size = max(self.nbytes - index(offset), 0) if size is None else index(size)
         self._at(offset, size)
         result = bytearray(size)
         self._read_into(result, offset, stream)
@@ -200,6 +226,8 @@ class Mapping(Closable):
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
         if self._step > 1:
             self._refuse_part(offset)
+        if self._rows and not offset:
+            self._refuse_shape(getattr(buffer, "shape", None))
         self._read_into(buffer, offset, stream)
 
     def _read_into(self, buffer, offset, stream):
@@ -250,7 +278,7 @@ class Mapping(Closable):
         self._before(stream)
         self._use(call, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE)
 
-    def set_copy_options(self, engine_read_min: int = 0, engine_write_min: int = 0) -> None:
+    def set_copy_options(self, *, engine_read_min: int = 0, engine_write_min: int = 0) -> None:
         """From which size the copy engine copies: barcopy_set_copy_options(3). ENGINE_AUTO: where it is faster."""
         options = _lib.CopyOptions(ctypes.sizeof(_lib.CopyOptions),
                                    0, 0,
@@ -374,7 +402,7 @@ class Mapping(Closable):
         Loads through a write-combined mapping take 1 us each, so read() is faster for more than a
         word; stores are ordered by fence().
         """
-        memory = (c_ubyte * self.size).from_address(self.pointer)
+        memory = (c_ubyte * self.nbytes).from_address(self.pointer)
         memory.life = self._in_use()
         view = memoryview(memory).cast("B")
         return view.toreadonly() if self.read_only else view
@@ -382,15 +410,17 @@ class Mapping(Closable):
     def array(self, dtype: DType = None, shape: int | Sequence[int] | None = None) -> ndarray[Any, Any]:
         """
         A view as a numpy array, by default with the type and shape of the mapped object, else of bytes.
-        Types that numpy lacks (bfloat16) need a dtype, such as "int16".
+        Types that numpy lacks (bfloat16, float8) need the package ml_dtypes, or a dtype, such as "int16".
         """
         import numpy
 
-        if dtype is None:
-            dtype = self._where.type and _types.in_numpy(self._where.type)
+        if dtype is not None:
+            dtype = _types.for_numpy(dtype)
+        else:
+            dtype = self._where.type and (_types.in_numpy(self._where.type) or _types.of_ml_dtypes(self._where.type))
             if dtype is None and self._where.type is not None:
                 raise TypeError(f"numpy has no type {self._where.type}: give a dtype (for bfloat16's bits \"int16\"), "
-                                "or use torch.from_dlpack()")
+                                "install ml_dtypes, or use torch.from_dlpack()")
             shape = self._where.shape if shape is None else shape
         flat = numpy.frombuffer(self.view(), dtype=dtype or "uint8")
         if shape is None and self._where.shape is not None and \

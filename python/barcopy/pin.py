@@ -2,7 +2,7 @@
 """A pinned range that is mapped and unmapped by its user: gdr_pin_buffer(3), gdr_map(3)."""
 from __future__ import annotations
 
-from ctypes import byref, c_int, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p
 from itertools import repeat
 from operator import truth
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import _lib
 from ._lib import check, library
 from ._life import Closable, Life, once
+from ._memory import Sized
 from .mapping import Mapping
 
 if TYPE_CHECKING:
@@ -24,20 +25,26 @@ class PinInfo(NamedTuple):
     mapping_type: str
 
 
-class Pin(Closable):
+class Pin(Closable, Sized):
     """Made by Context.pin(). Context.map() does both at once, and shares pins."""
 
     context: Context
     address: int
-    size: int
+    nbytes: int
     _what = "pin"
 
     def __init__(self, context, life, handle, where):
         self.context = context
-        self.address, self.size = where.address, where.nbytes
+        self.address, self.nbytes = where.address, where.nbytes
         self._where = where.without_owner()
         self._handle = life._as_parameter_ = handle.h
         self._begin(life)
+
+    def _text(self):
+        number = c_uint64()
+        check(library().barcopy_get_handle_attribute(self.context._in_use(), self._in_use(), _lib.ATTR_DEVICE,
+                                                     byref(number)))
+        return f" of {self._described()}, cuda:{number.value}" + ", read-only" * self._where.read_only
 
     def map(self) -> Mapping:
         """A Mapping of the range; one at a time."""

@@ -33,11 +33,15 @@ class Port(Closable):
     context: Context
     _what = "port"
 
-    def __init__(self, context, life, port):
+    def __init__(self, context, life, port, device):
         self.context = context
+        self._device = device
         life._as_parameter_ = port
         self._messages, self._count = (_lib.PortMessage * 32)(), c_uint32()
         self._begin(life)
+
+    def _text(self):
+        return f" of cuda:{self._device}"
 
     @property
     def view(self) -> Structure:
@@ -72,7 +76,7 @@ class Port(Closable):
         values = (c_uint64 * len(answers))(*(fitting(c_uint64, value, "an answer") for value in answers.values()))
         check(library().barcopy_port_answer(self._in_use(), calls, values, len(answers)))
 
-    def stop(self, abort: bool = False) -> None:
+    def stop(self, *, abort: bool = False) -> None:
         """
         Kernels post nothing more: receive until they have ended. With abort they do not wait for the CPU
         either, and posts that had no space are lost, and those after them.

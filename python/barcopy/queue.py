@@ -33,11 +33,15 @@ class Queue(Closable):
     context: Context
     _what = "queue"
 
-    def __init__(self, context, life, queue):
+    def __init__(self, context, life, queue, device):
         self.context = context
+        self._device = device
         life._as_parameter_ = queue
         self._received, self._size = (c_char * _LINE)(), c_size_t()
         self._begin(life)
+
+    def _text(self):
+        return f" to cuda:{self._device}"
 
     @property
     def view(self) -> Structure:
@@ -49,7 +53,7 @@ class Queue(Closable):
         check(library().barcopy_queue_get_view(self._in_use(), byref(view)))
         return view
 
-    def send(self, message: Buffer, timeout: float | None = None, ordered: bool = False) -> None:
+    def send(self, message: Buffer, timeout: float | None = None, *, ordered: bool = False) -> None:
         """
         Sends a buffer's bytes. Timeout: no space after so many seconds, 0 does not wait, None waits for ever. ordered:
         a kernel that takes it ordered sees what this thread stored before, in host memory too.
@@ -67,7 +71,7 @@ class Queue(Closable):
             self._in_use(), self._received, _LINE, byref(self._size), ns))
         return ctypes.string_at(self._received, self._size.value)
 
-    def stop(self, abort: bool = False) -> None:
+    def stop(self, *, abort: bool = False) -> None:
         """
         Tells the kernel to stop after all messages sent before. Replies are still to be received: a kernel that
         has no space for one waits, unless abort is true; that reply and messages not yet taken are then lost.

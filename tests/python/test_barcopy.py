@@ -52,6 +52,9 @@ class Tensor:
         self.device, self.is_cpu = types.SimpleNamespace(type=device), device == "cpu"
         self.is_contiguous, self.is_conj, self.is_neg = lambda: contiguous, lambda: conj, lambda: False
 
+    def stride(self):
+        return (2,) * len(self.shape)
+
     def numel(self):
         return len(self.data)
 
@@ -270,9 +273,9 @@ class Copies(Case):
                                    ("complex64", 2j, 0), ("bfloat16", 0, 0), ("bool", True, 0x01010101),
                                    ("float16", 1, 0x3c003c00)):
             m = self.gdr.alloc((4, 4), dtype)
-            m.write_bytes(b"x" * m.size)
+            m.write_bytes(b"x" * m.nbytes)
             m.fill(value)
-            self.assertEqual((m.get32(0), m.read()), (word, m.read(m.size // 16) * 16))
+            self.assertEqual((m.get32(0), m.read()), (word, m.read(m.itemsize) * 16))
             self.assertEqual((m.shape, m.dtype), ((4, 4), dtype))
         large = self.gdr.alloc(3 << 20)
         large.fill(9)
@@ -280,7 +283,7 @@ class Copies(Case):
         self.assertEqual((self.mem.shape, self.mem.dtype), ((self.mem.size,), "uint8"))
         fixed = self.gdr.map(m.address, 4, read_only=True)
         for mapping, value, error in (large, 256, ValueError), (large, "x", ValueError), (m, "x", ValueError), \
-                (self.gdr.alloc(4, "bfloat16"), 1, TypeError), (fixed, 0, TypeError):
+                (self.gdr.alloc(4, "bfloat16"), "x", ValueError), (fixed, 0, TypeError):
             self.assertRaises(error, mapping.fill, value)
 
     def test_offsets_of_elements(self):
@@ -355,15 +358,16 @@ class Numbers(Case):
         gdr, mem, cache = self.gdr, self.mem, self.gdr.cache()
         array = Device(mem.address, (2**62, 8), "<f4")
         for call, *arguments in (
-                (gdr.alloc, -1), (gdr.alloc, 2**64 + 4096), (gdr.alloc, 4096, None, 2**32),
+                (gdr.alloc, -1), (gdr.alloc, 2**64 + 4096), (lambda: gdr.alloc(4096, device=2**32),),
                 (gdr.map, mem.address, 2**64 + 4096), (gdr.map, mem.address + 2**64, 4096), (gdr.map, -1, 4096),
                 (gdr.map, 2**64 - 1, 2), (gdr.map, array), (gdr.pin, mem.address, 2**64 + 4096), (gdr.bar_info, 2**32),
                 (gdr.import_memory, 2**32, 2**21), (gdr.import_memory, 0, -1), (gdr.import_memory, 0, 2**64 + 2**21),
-                (gdr.import_memory, 0, 2**21, 2**32), (gdr.cache, 2**32), (gdr.cache, 0, -1), (gdr.cache, 0, 0, -1),
-                (gdr.cache, 0, 2**64), (gdr.cache, 0, 0, 0, 2**64), (cache.get, mem.address, 2**64 + 4096),
+                (lambda: gdr.import_memory(0, 2**21, device=2**32),), (lambda: gdr.cache(validity=2**32),),
+                (lambda: gdr.cache(max_bytes=-1),), (lambda: gdr.cache(max_regions=-1),),
+                (lambda: gdr.cache(max_bytes=2**64),), (lambda: gdr.cache(engine_read_min=2**64),), (cache.get, mem.address, 2**64 + 4096),
                 (cache.invalidate, -1), (cache.invalidate, 0, -1), (cache.invalidate, 0, 2**64), (cache.trim, -1),
-                (gdr.queue, 2**32), (lambda: gdr.queue(device=2**32),), (mem.set_copy_options, -1),
-                (mem.set_copy_options, 0, -1), (mem.set_copy_options, 0, 2**64), (mem.fence, 2**32 + 1)):
+                (lambda: gdr.queue(device=2**32),), (lambda: mem.set_copy_options(engine_read_min=-1),),
+                (lambda: mem.set_copy_options(engine_write_min=-1),), (lambda: mem.set_copy_options(engine_write_min=2**64),), (mem.fence, 2**32 + 1)):
             with self.subTest(call=call.__name__, arguments=arguments), \
                     self.assertRaisesRegex(ValueError, "out of range|in no address space|too large"):
                 call(*arguments)
@@ -836,9 +840,9 @@ class Arrays(Case):
             self.mem.read_into(fixed)
         # a stride of a length of 1 means nothing, and those of a contiguous array are contiguous
         with self.gdr.map(Device(self.mem.address, (1, 4), "<f4", (99, 4))) as m:
-            self.assertEqual(m.size, 16)
+            self.assertEqual(m.nbytes, 16)
         with self.gdr.map(Device(self.mem.address, (2, 4), "<f4", (16, 4))) as m:
-            self.assertEqual(m.size, 32)
+            self.assertEqual(m.nbytes, 32)
 
     def test_outlives_close(self):
         with self.gdr.map(self.mem.address, 64) as m:
@@ -862,7 +866,7 @@ class Objects(Case):
         self.assertEqual((barcopy.FULL, barcopy.NOTIFIED), (barcopy.Fence.FULL, barcopy.Validity(1)))
         self.assertEqual(list(barcopy.Fence), [1, 2, 3, 4])
         self.assertRaisesRegex(TypeError, "NOTIFIED.* is no Fence", self.mem.fence, barcopy.NOTIFIED)
-        self.assertRaisesRegex(TypeError, "is no Validity", self.gdr.cache, barcopy.FULL)
+        self.assertRaisesRegex(TypeError, "is no Validity", self.gdr.cache, validity=barcopy.FULL)
         for gpu in 0, "cuda:0":
             self.assertRaisesRegex(TypeError, "alloc\\(\\) takes the GPU", barcopy.open, gpu)
 
@@ -900,7 +904,7 @@ class Objects(Case):
                     self.gdr.map(element))), cache.get(element), pin.map(), self.gdr.alloc((), "int64"):
                 with m:
                     interface, view = m.__cuda_array_interface__, m.__buffer__(0)
-                    self.assertEqual((m.size, m.shape, interface["shape"], view.shape), (8, (), (), ()))
+                    self.assertEqual((m.nbytes, m.size, m.shape, interface["shape"], view.shape), (8, 1, (), (), ()))
                     m.fill(-7)
                     self.assertEqual((m.get64(0), view[()]), (-7, -7))
                     if numpy:
@@ -1114,7 +1118,7 @@ class Types(Case):
     def test_bfloat16(self):
         """A type that numpy lacks."""
         m = self.gdr.alloc((2, 2), "bfloat16")
-        self.assertEqual(m.size, 8)
+        self.assertEqual((m.nbytes, m.size), (8, 4))
         self.assertRaisesRegex(TypeError, "uint16.*bfloat16", m.write, array.array("H", [0x3f80]))
         m.write_bytes(array.array("H", [0x3f80]))
         self.assertEqual(m.read(2), b"\x80\x3f")
@@ -1128,7 +1132,7 @@ class Types(Case):
         for shape, dtype, size in (((3, 4), "float32", 48), (5, "int64", 40), ([2], "complex128", 32),
                                    (Number(3), "<i2", 6) if numpy else (3, "int16", 6), ((), "bool", 1)):
             with self.gdr.alloc(shape, dtype) as m:
-                self.assertEqual(m.size, size)
+                self.assertEqual(m.nbytes, size)
                 interface = m.__cuda_array_interface__
                 self.assertEqual((interface["data"], interface["stream"]), ((m.address, False), None))
                 if numpy:
@@ -1195,7 +1199,7 @@ class Exchange(Case):
         for kind in Foreign, Old:
             foreign = kind(self.m)
             with self.gdr.map(foreign) as m:
-                self.assertEqual((m.address, m.size, m.read()), (self.m.address, 48, self.m.read()))
+                self.assertEqual((m.address, m.nbytes, m.read()), (self.m.address, 48, self.m.read()))
                 self.assertRaisesRegex(TypeError, "float32.*int32", m.write, array.array("f", [1]))
                 if numpy:
                     self.assertEqual((m.array().shape, m.array().dtype), ((3, 4), numpy.int32))
