@@ -110,9 +110,10 @@ static void close_buffer(struct buffer *b)
 
 static int by_gpu(struct buffer *b, bool to, unsigned char *host)
 {
-	return gdri_cuda_engine_copy(b->engine, to, host, false, b->addr, COMPARED)
-		       ? 0
-		       : gdri_fail(EIO, "the copy engine could not reach the trial's memory");
+	if (gdri_cuda_engine_copy(b->engine, to, host, false, b->addr, COMPARED))
+		return 0;
+	b->memory.busy = true;
+	return gdri_fail(EIO, "the copy engine could not reach the trial's memory");
 }
 
 /* Writes all patterns before it compares any, to find two buffers in each other's place. */

@@ -211,7 +211,8 @@ int gdri_cuda_free(struct gdri_allocation *a)
 		rc = free_vmm(a);
 		break;
 	case GDRI_ALLOCATION_PLAIN:
-		rc = free_by_stream(a->addr, &freed);
+		if (!a->busy)
+			rc = free_by_stream(a->addr, &freed);
 		if (!freed)
 			rc = GDRI_CU(cuMemFree_v2, a->addr);
 		break;

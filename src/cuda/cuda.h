@@ -118,6 +118,7 @@ struct gdri_allocation {
 	void *context;
 	uint64_t buffer_id; /* of its beginning; 0: CUDA has told none */
 	int device;
+	bool busy; /* a copy may be under way, whose end CUDA did not tell: the free waits for it */
 };
 
 /*
@@ -128,7 +129,7 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 		    void *context, size_t size, bool cached, int fd);
 
 /*
- * Waits for no work that uses it. 0 or -errno: it ends in either case. Memory that the end of its
+ * Waits for no work that uses it unless it is busy. 0 or -errno: it ends in either case. Memory that the end of its
  * context, a reset or the end of CUDA has freed is no failure.
  */
 int gdri_cuda_free(struct gdri_allocation *allocation);

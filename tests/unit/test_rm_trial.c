@@ -163,18 +163,24 @@ static void heals(void)
 		{ "cuMemcpyHtoDAsync:*=700", "the copy engine could not reach" },
 		{ "cuMemcpyHtoDAsync:1=700", "the copy engine could not reach" },
 		{ "cuMemcpyDtoHAsync:*=700", "the copy engine could not reach" },
+		/* The copy is still under way: the memory is not unmapped before it has ended. */
+		{ "cuStreamSynchronize:1=719", "the copy engine could not reach" },
 		{ "cuMemGetHandleForAddressRange:*=709", "CUDA_ERROR_CONTEXT_IS_DESTROYED" },
 		{ "cuMemGetHandleForAddressRange:*=201", "CUDA_ERROR_INVALID_CONTEXT" },
 		{ "cuMemGetHandleForAddressRange:*=1", "CUDA_ERROR_INVALID_VALUE" },
 	};
+	CUdeviceptr spare[COUNT(table)];
 	time_t now = RM_SECOND;
 
-	plain = standin_alloc(MIB);
+	plain = standin_alloc(2 * MIB); /* a block of its own: so has the memory of the trial */
+	for (size_t i = 0; i < COUNT(table); i++)
+		spare[i] = standin_alloc(2 * MIB);
 	for (size_t i = 0; i < COUNT(table); i++) {
 		cuda_hooks.set_fail(table[i].rule);
 		FAILS_WITH(ENOTSUP, table[i].text, rm_pin(plain, MIB, 0));
 		cuda_hooks.set_fail(NULL);
 		FAILS_WITH(ENOTSUP, table[i].text, rm_pin(plain, MIB, 0));
+		CU(cuda.cuMemFree_v2(spare[i])); /* waits for all work */
 		wrap_clock(now += 3700);
 	}
 	rm_whole_life("healed", plain, MIB);
@@ -714,7 +720,7 @@ static const struct unit_test tests[] = {
 	{ "an unknown failure of the export", again, LOGGED "RULE=EXPORT_TO_DMABUF_FD:*=EINVAL" },
 	{ "an unknown status", again, LOGGED "RULE=RM_DUP_OBJECT:*=0xffff" },
 	{ "INVALID_STATE", again, LOGGED "RULE=RM_DUP_OBJECT:*=0x40" },
-	{ "a verdict heals", heals, "" },
+	{ "a verdict heals", heals, "GDRSIM_ASYNC_DELAY_US=20000" },
 	{ "an export that is seen again", seen_again, "GDRSIM_EXPORT_UNSEEN=1" },
 	{ "a verdict heals, short of memory meanwhile", short_again, "" },
 	{ "no memory for the trial", gpu_full, "" },
