@@ -393,10 +393,11 @@ class Runner:
                    **self.env)
         if program.startswith('python/'):
             module = f'{tree}/fast' if program[-1] == '+' else f'{tree}/python'
-            env.update(LD_LIBRARY_PATH=f'{sim}:{tree}/build', LD_PRELOAD=f'{sim}/libnvidia_node.so', PYTHONPATH=module,
-                       PYTHONDONTWRITEBYTECODE='1')
-            words = [PYTHON, '-X', 'dev', '-W', 'error', '-m', 'unittest', '-f']
-            return words + [f'tests/{program.rstrip("+")}.py'], env
+            env.update(LD_LIBRARY_PATH=f'{sim}:{tree}/build', LD_PRELOAD=f'{sim}/libnvidia_node.so',
+                       PYTHONPATH=f'{module}:{tree}/tests/python', PYTHONDONTWRITEBYTECODE='1')
+            fast = 'from barcopy import mapping; assert mapping._fast; ' if program[-1] == '+' else ''
+            words = [PYTHON, '-X', 'dev', '-W', 'error', '-c', f'{fast}import unittest; unittest.main(module=None)']
+            return words + ['-f', f'tests/{program.rstrip("+")}.py'], env
         if '/' in program:
             return ['bash', f'tests/{program}.sh', 'build', 'build/sim'], dict(os.environ, TMPDIR=f'{tree}/tmp')
         return [f'{tree}/build/tests/{program}'], env

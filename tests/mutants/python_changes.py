@@ -51,11 +51,6 @@ class Source:
                     isinstance(statement.value.value, str):
                 continue  # a docstring
             self.statement(statement)
-        simple = ast.Expr, ast.Assign, ast.AugAssign
-        for a, b in zip(statements, statements[1:]):
-            if isinstance(a, simple) and isinstance(b, simple) and self.function and a.lineno != b.lineno:
-                between = self.text[self.span(a)[1]:self.span(b)[0]]
-                self.add('late', a, self.of(b) + between + self.of(a), b)
 
     def statement(self, s):
         if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
