@@ -35,10 +35,12 @@ def _version():
 def _metadata():
     project = _read("pyproject.toml")
     homepage = re.search(r'^Homepage = "(.*)"$', project, re.M)
+    keywords = re.search(r"^keywords = \[(.*)\]$", project, re.M).group(1)
     url = os.environ.get("PROJECT_URL") or homepage and homepage.group(1)
     return (f"Metadata-Version: 2.1\nName: barcopy\nVersion: {_version()}\n"
             "Summary: Direct CPU access to NVIDIA GPU memory\n"
-            "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n" +
+            "Author: The barcopy authors\nLicense: MIT\nLicense-File: LICENSE\n"
+            "Keywords: " + ",".join(re.findall('"(.*?)"', keywords)) + "\n" +
             "".join(f"Classifier: {c}\n" for c in re.findall(r'^ +"(.* :: .*)",$', project, re.M)) +
             (f"Project-URL: Homepage, {url}\n" if url else "") +
             "Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n" + _read("README.md"))
@@ -94,6 +96,11 @@ def _licence():
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return _write(wheel_directory, list(_sources()))
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """Of `pip install -e`: a wheel that names this directory (PEP 660)."""
+    return _write(wheel_directory, [("__editable__.barcopy.pth", _HERE.encode() + b"\n")])
 
 
 def build_sdist(sdist_directory, config_settings=None):

@@ -15,7 +15,7 @@ ci="clang=clang git=git python3-venv=python:ensurepip pkgconf=pkg-config cmake=c
 	shellcheck=shellcheck gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc
 	libc6-dev-arm64-cross=/usr/aarch64-linux-gnu/include/stdio.h qemu-user-static=qemu-aarch64-static
 	qemu-system-x86=qemu-system-x86_64 qemu-system-arm=qemu-system-aarch64 gcc-12=gcc-12 cpio=cpio lz4=lz4
-	xz-utils=xz zstd=zstd dwarves=pahole kmod=modinfo busybox-static=busybox"
+	xz-utils=xz zstd=zstd dwarves=pahole kmod=modinfo busybox-static=busybox mypy=mypy"
 full="valgrind=valgrind sparse=sparse patch=patch perl=perl flex=flex bison=bison bc=bc libelf-dev=gelf.h file=file
 	mmdebstrap=mmdebstrap debootstrap=debootstrap build-essential=/usr/share/build-essential debhelper=dh
 	dh-dkms=dh_dkms dh-python=dh_python3 lintian=lintian rpm=rpmbuild dnf=dnf udev=udevadm fakeroot=fakeroot"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What the methods' types name, for type checkers alone: no module imports it at run time."""
-from typing import Any, Protocol, Tuple, Union
+from typing import Any, Protocol, Sequence, Tuple, Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
-from numpy import ndarray
 
 
 class CudaArray(Protocol):
@@ -67,8 +66,10 @@ Gpu = Union[int, str, TorchDevice, CoreDevice, Index]
 # An array on a GPU, one in memory of cudaHostAlloc, or an address.
 Device = Union[CudaArray, DLPack, HostArray, Index, Integer]
 # What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.
-Buffer = Union[ReadableBuffer, "ndarray[Any, Any]", Tensor]
-Writable = Union[WriteableBuffer, "ndarray[Any, Any]", Tensor]
+Buffer = Union[ReadableBuffer, HostArray, Tensor]
+Writable = Union[WriteableBuffer, HostArray, Tensor]
+# A number, or a list of numbers, which may be nested.
+Numbers = Union[complex, Sequence[Any]]
 # "float32", or a type of numpy's or PyTorch's, which need not be installed.
 DType = Any
 Piece = Union[Tuple[int, Buffer], Tuple[int, Buffer, bool]]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy import ndarray
 
-    from ._hints import Buffer, DType, Piece, Stream, Writable
+    from ._hints import Buffer, DType, Numbers, Piece, Stream, Writable
     from ._stream import Default
     from .context import Context
 
@@ -173,7 +173,7 @@ class Mapping(Closable, Sized):
             self._ordinal = _stream.ordinal_of(self.address)
         _stream.wait(_stream.handle_of(stream, self._ordinal), self._ordinal)
 
-    def write(self, data: Buffer, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
+    def write(self, data: Buffer | Numbers, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
         Copies a buffer (bytes, numpy array, CPU tensor ...), a number or a list of numbers to byte `offset` of the GPU's
         memory. TypeError if its elements have another type than the mapping's; bytes match every type. ValueError if an

@@ -176,7 +176,23 @@ if "$python" -m venv --system-site-packages "$tmp/venv" >/dev/null 2>&1 &&
 	"$tmp/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$tmp/python" &&
 		(cd / && PYTHONPATH='' "$tmp/venv/bin/python" -c 'import barcopy; barcopy.open().close()')
 	ok "pip install ./python without a network"
+	# -e: what is changed in the directory is changed for its user.
+	"$tmp/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check -e "$tmp/python" &&
+		echo 'changed = True' >>"$tmp/python/barcopy/__init__.py" &&
+		(cd / && PYTHONPATH='' "$tmp/venv/bin/python" -c 'import barcopy; barcopy.changed') &&
+		"$tmp/venv/bin/python" -m pip uninstall -q -y barcopy &&
+		! (cd / && PYTHONPATH='' "$tmp/venv/bin/python" -c 'import barcopy' 2>/dev/null)
+	ok "pip install -e ./python"
 else
-	skip "pip install ./python without a network" "no venv and pip here"
+	skip "pip install ./python without a network, and -e" "no venv and pip here"
+fi
+
+# A program of a user, by the types alone.
+if command -v mypy >/dev/null; then
+	MYPYPATH=$PWD/python mypy --strict --follow-imports=silent --ignore-missing-imports --cache-dir=/dev/null \
+		tests/python/typed_use.py >"$tmp/log" || { cat "$tmp/log"; false; }
+	ok "mypy, strict"
+else
+	skip "mypy, strict" "no mypy here"
 fi
 finish

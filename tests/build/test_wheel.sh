@@ -30,6 +30,7 @@ for arch in $arches; do
 	site=$tmp/site-$arch
 	python3 -m zipfile -e "$whl" "$site"
 	grep -q '^Classifier: Typing :: Typed$' "$site"/barcopy-*.dist-info/METADATA &&
+		grep -qx 'Keywords: GPU,CUDA,GDRCopy,BAR1,low latency' "$site"/barcopy-*.dist-info/METADATA &&
 		grep -qx 'License-File: LICENSE' "$site"/barcopy-*.dist-info/METADATA
 	ok "$arch: metadata"
 	lib=$site/barcopy/libgdrapi.so.2
