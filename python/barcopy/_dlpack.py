@@ -13,9 +13,10 @@ from . import _types
 from ._lib import extension
 from ._life import AtEnd
 from ._memory import Where, is_contiguous, product, refuse_strides
-from ._stream import LEGACY, wait_for_stream
+from ._stream import LEGACY, refuse_capture, wait_for_stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+OF_CPU = CPU, 0
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _UNTAKEN = 3  # references to a capsule that sweep() and _given alone have
 _MOST_DIMENSIONS = 64  # as of memoryview, numpy and PyTorch
@@ -97,6 +98,8 @@ def memory_of(obj):
     if device not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
         raise Unsaid(f"cannot map a {type(obj).__name__}: DLPack's device {device} is no GPU of CUDA")
     on_gpu = device in (CUDA, CUDA_MANAGED)
+    if on_gpu:
+        refuse_capture(LEGACY)  # before the producer makes that stream wait
     taken = _Taken(_capsule(obj, **({"stream": LEGACY} if on_gpu else {})))
     tensor = taken.managed.tensor
     if not 0 <= tensor.ndim <= _MOST_DIMENSIONS or not tensor.data:

@@ -132,8 +132,6 @@ def _check_tensor(tensor):
         raise ValueError(f"a tensor of layout {tensor.layout} is not one run of bytes")
     if not tensor.is_contiguous():
         refuse_strides("the tensor", tensor.shape, tensor.stride(), 1)
-    if str(tensor.device) == "meta":
-        raise ValueError("a tensor on the device meta has no memory")
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError("the tensor's memory holds other numbers than it shows: use resolve_conj() "
                          "and resolve_neg()")
@@ -143,8 +141,11 @@ def _of_tensor(tensor):
     # A tensor's storage can be replaced (t.data = other, t.set_(), Module.half()); that of a detached one stays.
     tensor = tensor.detach()
     _check_tensor(tensor)
-    return Where(tensor.data_ptr(), tensor.numel() * tensor.element_size(),
-                 _dtype_name(tensor.dtype), tuple(tensor.shape), tensor)
+    address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    if nbytes and not address:
+        raise ValueError(f"a tensor on {tensor.device} that has no memory: of the device meta, a FakeTensor, or one whose "
+                         "storage was resized to 0")
+    return Where(address, nbytes, _dtype_name(tensor.dtype), tuple(tensor.shape), tensor)
 
 
 def _of_interface(obj, interface, what):

@@ -87,15 +87,21 @@ def wait(stream, ordinal):
         undo.__del__()
 
 
-def _wait_here(cuda, stream):
+def refuse_capture(stream):
+    """
+    Raises if a wait for it would end the capture of a graph. An error of something else is left to the wait.
+    """
     capturing = c_int()
-    # A wait would end the capture. Forked children die of a question about the streams of each thread (580.159.04).
-    code = cuda.cuStreamIsCapturing(stream, byref(capturing)) if stream != PER_THREAD else 0
-    code = code or (_CAPTURE_ERRORS[0] if capturing.value else cuda.cuStreamSynchronize(stream))
-    if code in _CAPTURE_ERRORS:
-        raise RuntimeError(f"stream {stream:#x} is part of the capture of a CUDA graph, which a wait would end: write "
-                           "and read outside of the capture, or with stream=None")
-    _check(code, f"stream {stream:#x}: cuStreamSynchronize")
+    # Of a question about the streams of each thread the children that a process forks later die (580.159.04).
+    code = _driver().cuStreamIsCapturing(stream, byref(capturing)) if stream != PER_THREAD else 0
+    if capturing.value or code in _CAPTURE_ERRORS:
+        raise RuntimeError(f"stream {stream:#x} is part of the capture of a CUDA graph, which a wait would end: map, "
+                           "write and read outside of the capture, or with stream=None")
+
+
+def _wait_here(cuda, stream):
+    refuse_capture(stream)
+    _check(cuda.cuStreamSynchronize(stream), f"stream {stream:#x}: cuStreamSynchronize")
 
 
 def _check(code, name):

@@ -481,6 +481,8 @@ class Mapping(Closable, Sized):
         stream.
         """
         device = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) == _dlpack.OF_CPU and device[0] == _dlpack.CUDA_HOST:
+            device = _dlpack.OF_CPU  # as torch.from_dlpack(m, device="cpu") asks: it knows no page-locked memory
         if copy or (dl_device is not None and tuple(dl_device) != device):
             raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()

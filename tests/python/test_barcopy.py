@@ -1162,6 +1162,20 @@ class Foreign:
         return self.of.__dlpack__(**named)
 
 
+class Asking(Foreign):
+    """As a consumer asks for its memory on a device."""
+
+    def __init__(self, of, device):
+        super().__init__(of)
+        self.device = device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **_):
+        return self.of.__dlpack__(dl_device=self.device)
+
+
 class Old(Foreign):
     def __dlpack__(self, stream=None):
         return super().__dlpack__()
@@ -1333,6 +1347,8 @@ a = numpy.from_dlpack(mapping)
             m.array()[5] = 2.5
             self.assertEqual((b.dtype, b[5]), (numpy.float32, 2.5))
             with self.gdr.map(Foreign(a.view("<f4"))) as again:
+                self.assertRaises(BufferError, m.__dlpack__, dl_device=(2, 0))
+                self.assertEqual(numpy.from_dlpack(Asking(m, (1, 0)))[5], 2.5)  # as PyTorch asks
                 self.assertEqual(again.address, m.address)
             self.assertRaisesRegex(ValueError, "not contiguous", self.gdr.map, Foreign(a[::2]))
             self.assertTrue(m.busy)

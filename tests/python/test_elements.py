@@ -308,9 +308,10 @@ class Texts(Case):
     def test_nowhere(self):
         tensor = type("Tensor", (), {"layout": "strided", "device": "meta", "dtype": "torch.float32", "shape": (4,),
                                      "detach": lambda self: self, "is_contiguous": lambda self: True,
-                                     "is_conj": lambda self: False, "is_neg": lambda self: False})
+                                     "is_conj": lambda self: False, "is_neg": lambda self: False,
+                                     "data_ptr": lambda self: 0, "numel": lambda self: 4, "element_size": lambda self: 4})
         with mock.patch.dict(sys.modules, torch=types.SimpleNamespace(Tensor=tensor, strided="strided")):
-            self.assertRaisesRegex(ValueError, "meta has no memory", self.gdr.map, tensor())
+            self.assertRaisesRegex(ValueError, "meta that has no memory", self.gdr.map, tensor())
 
 
 if __name__ == "__main__":

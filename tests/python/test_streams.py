@@ -22,6 +22,14 @@ class Foreign:
         self.__cuda_array_interface__ = dict(shape=(64,), typestr="|u1", data=(address, False), version=3)
 
 
+class ByDlpack:
+    def __init__(self, of):
+        self.__dlpack_device__ = of.__dlpack_device__
+
+    def __dlpack__(self, **_):
+        raise AssertionError("asked, which would end the capture")
+
+
 class Streams(Balanced):
     def setUp(self):
         super().setUp()
@@ -139,6 +147,8 @@ class Streams(Balanced):
             for asked in (stream, 1) if blocking else (stream,):
                 self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.mem.read, stream=asked)
                 self.assertRaisesRegex(RuntimeError, "stream=None", self.gdr.map, self.mem, stream=asked)
+                if asked == 1:  # a producer of DLPack makes it wait for its own
+                    self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.gdr.map, ByDlpack(self.mem))
             self.mem.read(1)
             self.cuda.call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
             self.assertTrue(graph.value)
