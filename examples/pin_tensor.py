@@ -18,9 +18,9 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 import barcopy  # noqa: E402
 
 
-def write_and_read(gdr, tensor, count):
+def write_and_read(gdr, tensor, count, stream="current"):
     """Writes a tensor of float32 by a copy and by a store; returns what it reads back."""
-    with gdr.map(tensor) as mapped:
+    with gdr.map(tensor, stream=stream) as mapped:
         mapped.write(array.array("f", [3.5] * count))
         mapped.view().cast("f")[0] = 4.5
         mapped.fence(barcopy.AFTER_WRITE)
@@ -36,14 +36,12 @@ def main():
         sys.exit("this example needs a GPU that PyTorch can use: torch.cuda.is_available() is False")
     tensor = torch.zeros(1000, dtype=torch.float32, device="cuda")
     # torch.zeros() only queues its fill. GPU work must end before the CPU writes what it reads or writes, and before
-    # the CPU reads what it writes.
-    torch.cuda.synchronize()
+    # the CPU reads what it writes: stream="current" waits for torch's current stream.
     with barcopy.open() as gdr:
         assert write_and_read(gdr, tensor, 1000) == [4.5] + [3.5] * 999
         assert tensor.sum().item() == 3501.0
         tensor.fill_(7)
-        torch.cuda.synchronize()
-        with gdr.map(tensor, read_only=True) as mapped:
+        with gdr.map(tensor, read_only=True, stream="current") as mapped:
             assert array.array("f", mapped.read(12)).tolist() == [7.0, 7.0, 7.0]
     print("torch and the CPU see the same", tensor.numel(), "numbers")
 

@@ -71,7 +71,7 @@ class Tensor:
                                          "data": (address, False)}
 
 with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
-    got = pin_tensor.write_and_read(gdr, Tensor(mem.address + 64), 100)
+    got = pin_tensor.write_and_read(gdr, Tensor(mem.address + 64), 100, None)
     assert got == [4.5] + [3.5] * 99, got
     assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON

@@ -2,7 +2,7 @@
 """Runs a block of Python from standard input, with the names that the documents take for granted:
 `tensor`, 1000 numbers of float32 in device memory, and `numpy_array`, as many on the CPU. A memset of
 the tensor is still queued when the block begins, as after torch.zeros(). A block that writes or reads
-the tensor and does not wait for it, by `torch`'s two ways, fails."""
+the tensor and does not wait for it, by `torch`'s two ways or by stream=, fails."""
 import ctypes
 import sys
 import types
@@ -23,8 +23,8 @@ def synchronize():
 
 
 torch = types.ModuleType("torch")
-torch.cuda = types.SimpleNamespace(synchronize=synchronize, current_stream=lambda: types.SimpleNamespace(
-    synchronize=synchronize))
+torch.cuda = types.SimpleNamespace(synchronize=synchronize, current_stream=lambda device=None: types.SimpleNamespace(
+    synchronize=synchronize, cuda_stream=0))
 sys.modules["torch"] = torch
 
 

@@ -131,7 +131,7 @@ def dlpack(gdr):
 def a_part_of_a_tensor(gdr):
     whole = synchronised(torch.zeros(1000, 16, device="cuda"))
     with gdr.map(whole[100:103]) as m:
-        assert m.size == 3 * 16 * 4
+        assert m.nbytes == 3 * 16 * 4
         m.write(numpy.full((3, 16), 2.5, "float32"))
     assert whole.sum().item() == 120 and (whole[100:103] == 2.5).all().item()
 
