@@ -66,6 +66,7 @@ extern void PyErr_Restore(PyObject *type, PyObject *value, PyObject *traceback);
 extern int PyDict_DelItem(PyObject *dictionary, PyObject *key);
 extern PyObject *PyLong_FromVoidPtr(void *pointer);
 extern void Py_DecRef(PyObject *obj);
+extern int Py_IsInitialized(void);
 extern int PyGILState_Ensure(void);
 extern void PyGILState_Release(int lock);
 extern void *PyEval_SaveThread(void);
@@ -205,9 +206,12 @@ refused:
 /* The deleter of DLPack: see _dlpack.py. _given, a dictionary, is the struct's manager_ctx. */
 static void give_back(void *managed, PyObject *given)
 {
-	int lock = PyGILState_Ensure();
 	PyObject *type, *value, *traceback, *address;
+	int lock;
 
+	if (!Py_IsInitialized())
+		return; /* a destructor of C++ at exit: the process releases it */
+	lock = PyGILState_Ensure();
 	PyErr_Fetch(&type, &value, &traceback);
 	address = PyLong_FromVoidPtr(managed);
 	if (address) {

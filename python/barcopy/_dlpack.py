@@ -102,10 +102,11 @@ def memory_of(obj):
         refuse_capture(LEGACY)  # before the producer makes that stream wait
     taken = _Taken(_capsule(obj, **({"stream": LEGACY} if on_gpu else {})))
     tensor = taken.managed.tensor
-    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS or not tensor.data:
-        raise ValueError(f"this {type(obj).__name__} has no memory to map: its DLPack has {tensor.ndim} dimensions at "
-                         f"{tensor.data or 0:#x}")
+    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS:
+        raise ValueError(f"DLPack of this {type(obj).__name__} has {tensor.ndim} dimensions")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if not tensor.data and 0 not in shape:
+        raise ValueError(f"this {type(obj).__name__} has no memory: the address of its DLPack is 0")
     itemsize = tensor.bits * tensor.lanes // 8
     strides = tensor.strides and tuple(tensor.strides[i] for i in range(tensor.ndim))
     if strides and not is_contiguous(shape, strides, 1):
@@ -114,7 +115,7 @@ def memory_of(obj):
         raise Unsaid(f"elements of {tensor.bits} bits cannot be mapped")
     name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \
         f"DLPack type {tensor.code}.{tensor.bits}x{tensor.lanes}"
-    where = Where(tensor.data + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
+    where = Where((tensor.data or 0) + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
                   taken.read_only)
     if on_gpu:
         wait_for_stream(LEGACY, where.address)

@@ -154,11 +154,12 @@ class Mapping(Closable, Sized):
     __iter__ = None  # each element would cross the link: array() or read()
     __contains__ = None
 
-    def _numbers(self, data):
+    def _numbers(self, data, offset):
         """Numbers, and lists of them, as bytes of the mapping's elements; others as they are."""
         if self._where.type and (isinstance(data, (list, tuple)) or type(data) in (int, float, complex, bool)):
             data, shape = _types.packed_all(self._where.type, data)
-            self._refuse_shape(shape)
+            if not offset:
+                self._refuse_shape(shape)
         return data
 
     def _refuse_shape(self, shape):
@@ -191,7 +192,7 @@ class Mapping(Closable, Sized):
             self._wait_for(stream)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
-        data = self._numbers(data)
+        data = self._numbers(data, offset)
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)

@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import barcopy  # noqa: E402
 from balance import Balanced  # noqa: E402
-from barcopy import _lib, _memory, _types, mapping  # noqa: E402
+from barcopy import _dlpack, _lib, _memory, _types, mapping  # noqa: E402
 
 try:
     import numpy
@@ -1334,6 +1334,25 @@ a = numpy.from_dlpack(mapping)
         used = Used(self.m)
         used.owner = self.gdr
         self.assertRaisesRegex(TypeError, "a used one", self.gdr.map, used)
+        for change, text in ({"ndim": -1}, "-1 dimensions"), ({"ndim": 65}, "65 dimensions"), ({"data": None}, "address of"), \
+                ({"length": -3}, "negative"), ({"length": 0}, "no bytes"):
+            class Changed(Foreign):
+                def __dlpack__(self, change=change, **_):
+                    capsule = self.of.__dlpack__()
+                    tensor = next(reversed(list(_dlpack._given.values())))[0].tensor
+                    for name, value in change.items():
+                        if name == "length":
+                            tensor.shape[0] = value
+                        else:
+                            setattr(tensor, name, value)
+                    if not change.get("data", 1):
+                        tensor.byte_offset = 0
+                    return capsule
+
+            before = len(_dlpack._given)
+            self.assertRaisesRegex(ValueError, text, self.gdr.map, Changed(self.m))
+            _dlpack.sweep()
+            self.assertEqual(len(_dlpack._given), before)  # refused, and given back
         for named in {"copy": True}, {"dl_device": (1, 0)}:
             self.assertRaises(BufferError, self.m.__dlpack__, **named)
         self.assertRaises(BufferError, self.gdr.map(Device(self.m.address, (3,), "<m8[ns]")).__dlpack__)
