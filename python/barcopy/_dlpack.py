@@ -18,7 +18,6 @@ from ._stream import LEGACY, refuse_capture, wait_for_stream
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 OF_CPU = CPU, 0
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
-_UNTAKEN = 3  # references to a capsule that sweep() and _given alone have
 _MOST_DIMENSIONS = 64  # as of memoryview, numpy and PyTorch
 _DELETER = CFUNCTYPE(None, c_void_p)
 _OLD, _NEW = b"dltensor", b"dltensor_versioned"  # a capsule keeps the pointer alone
@@ -136,10 +135,17 @@ _deleters = {name: extension.deleter(name == _NEW) if extension else cast(ctypes
 
 def sweep():
     """Releases what consumers have given back, and capsules that none has taken."""
-    for address, (managed, _, _, capsule) in list(_given.items()):
-        if not c_uint64.from_buffer(managed).value or \
-                sys.getrefcount(capsule) <= _UNTAKEN and any(_is_valid(capsule, name) for name in _STRUCTS):
+    for address, entry in list(_given.items()):
+        if not c_uint64.from_buffer(entry[0]).value or \
+                _references(entry) <= _UNTAKEN and any(_is_valid(entry[3], name) for name in _STRUCTS):
             _given.pop(address, None)
+
+
+def _references(entry):
+    return sys.getrefcount(entry[3])
+
+
+_UNTAKEN = _references((None, None, None, object()))  # to a capsule that is in _given alone, as this Python counts
 
 
 def capsule_of(where, address, device, max_version, read_only, life):
