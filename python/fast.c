@@ -203,6 +203,49 @@ refused:
 	return PyLong_FromLong(REFUSED);
 }
 
+struct driver {
+	uint64_t current, capturing, synchronize; /* addresses: cuCtxGetCurrent() and so on */
+};
+
+enum { DRIVER, STREAM, PRIMARY, WAIT_ARGUMENTS };
+enum { PER_THREAD = 2 }; /* _stream.py says why it is not asked about a capture */
+
+/* Nonzero: refused; _stream.py waits in another context, or words the error. */
+static int wait_here(const struct driver *d, uint64_t stream, uint64_t primary)
+{
+	uint64_t current = 0;
+	int capturing = 0, err;
+	void *state;
+
+	if (((int (*)(uint64_t *))(uintptr_t)d->current)(&current) || !current || current != primary)
+		return REFUSED;
+	if (stream != PER_THREAD &&
+	    (((int (*)(uint64_t, int *))(uintptr_t)d->capturing)(stream, &capturing) || capturing))
+		return REFUSED;
+	state = PyEval_SaveThread();
+	err = ((int (*)(uint64_t))(uintptr_t)d->synchronize)(stream);
+	PyEval_RestoreThread(state);
+	return err ? REFUSED : 0;
+}
+
+static PyObject *wait_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+	uint64_t stream, primary;
+	long result = REFUSED;
+	struct driver d;
+
+	(void)self;
+	if (count == WAIT_ARGUMENTS && PyBytes_Size(args[DRIVER]) == sizeof(d)) {
+		memcpy(&d, PyBytes_AsString(args[DRIVER]), sizeof(d));
+		stream = PyLong_AsUnsignedLongLong(args[STREAM]);
+		primary = PyLong_AsUnsignedLongLong(args[PRIMARY]);
+		result = PyErr_Occurred() ? REFUSED : wait_here(&d, stream, primary);
+	}
+	if (result == REFUSED)
+		PyErr_Clear();
+	return PyLong_FromLong(result);
+}
+
 /* The deleter of DLPack: see _dlpack.py. _given, a dictionary, is the struct's manager_ctx. */
 static void give_back(void *managed, PyObject *given)
 {
@@ -260,6 +303,9 @@ static PyMethodDef methods[] = {
 	{ "word", word_method, METH_FASTCALL,
 	  "word(target, life, word, offset[, value])\n\n"
 	  "Stores `value`, or returns the word loaded. -1: nothing was done, or the call failed." },
+	{ "wait", wait_method, METH_FASTCALL,
+	  "wait(driver, stream, primary)\n\n"
+	  "Waits for a stream, if the context `primary` is current and no graph is captured. -1: not." },
 	{ "deleter", deleter_method, METH_FASTCALL,
 	  "deleter(versioned)\n\nThe address of the deleter of DLPack's structs." },
 	{ NULL, NULL, 0, NULL },

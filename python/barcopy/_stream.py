@@ -3,18 +3,20 @@
 import ctypes
 import enum
 import functools
+import struct
 import sys
 from ctypes import byref, c_int, c_uint64, c_void_p
 from itertools import chain, compress
 from operator import not_
 
-from ._lib import fitting, integer
+from ._lib import extension, fitting, integer
 from ._life import AtEnd
 
 LEGACY, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, _INVALIDATED, _IMPLICIT
 _CAPTURE_ERRORS = 900, 901, 906
+_fast = extension.wait if extension else lambda *_: -1
 _primary = {}  # ordinal: the address of its primary context, as it was last seen
 
 
@@ -32,6 +34,8 @@ def _driver():
                             ("cuCtxPushCurrent_v2", c_void_p), ("cuCtxPopCurrent_v2", c_void_p),
                             ("cuStreamIsCapturing", c_void_p, c_void_p), ("cuStreamSynchronize", c_void_p)):
         getattr(cuda, name).argtypes = argtypes
+    cuda.addresses = struct.pack("3Q", *(ctypes.cast(f, c_void_p).value for f in (
+        cuda.cuCtxGetCurrent, cuda.cuStreamIsCapturing, cuda.cuStreamSynchronize)))  # of fast.c
     return cuda
 
 
@@ -47,6 +51,8 @@ def handle_of(stream, ordinal):
     The CUstream of what a caller gives: "current", PyTorch's for that GPU; an object of another library, or a
     handle. 0, which they all have for it, is CUDA's legacy default stream, as in cuda.core.
     """
+    if type(stream) is int and 0 < stream < 1 << 64:
+        return stream
     if isinstance(stream, str):
         torch = sys.modules.get("torch")
         if stream != "current" or torch is None:
@@ -69,6 +75,8 @@ def wait(stream, ordinal):
     as frameworks have. Other threads run. The caller's context is current afterwards.
     """
     cuda, current = _driver(), c_void_p()
+    if not _fast(cuda.addresses, stream, _primary.get(ordinal, 0)):
+        return
     _check(cuda.cuCtxGetCurrent(byref(current)), "cuCtxGetCurrent")
     if current.value and current.value == _primary.get(ordinal):
         _wait_here(cuda, stream)
