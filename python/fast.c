@@ -217,7 +217,8 @@ static int wait_here(const struct driver *d, uint64_t stream, uint64_t primary)
 	int capturing = 0, err;
 	void *state;
 
-	if (((int (*)(uint64_t *))(uintptr_t)d->current)(&current) || !current || current != primary)
+	if (((int (*)(uint64_t *))(uintptr_t)d->current)(&current) || !current ||
+	    current != primary)
 		return REFUSED;
 	if (stream != PER_THREAD &&
 	    (((int (*)(uint64_t, int *))(uintptr_t)d->capturing)(stream, &capturing) || capturing))
@@ -305,7 +306,8 @@ static PyMethodDef methods[] = {
 	  "Stores `value`, or returns the word loaded. -1: nothing was done, or the call failed." },
 	{ "wait", wait_method, METH_FASTCALL,
 	  "wait(driver, stream, primary)\n\n"
-	  "Waits for a stream, if the context `primary` is current and no graph is captured. -1: not." },
+	  "Waits for a stream, if the context `primary` is current and no graph is captured. -1: "
+	  "not." },
 	{ "deleter", deleter_method, METH_FASTCALL,
 	  "deleter(versioned)\n\nThe address of the deleter of DLPack's structs." },
 	{ NULL, NULL, 0, NULL },
