@@ -285,11 +285,13 @@ def host_memory(obj, writable, type_, formats):
     if isinstance(obj, tensor_type()):
         address, size = tensor_memory(obj, type_)
         return c_void_p(address), size
-    if isinstance(obj, (list, tuple)) or type(obj) in (int, float, complex, bool):
-        raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, as of "
-                        "alloc(shape, dtype)")
     try:
         view = memoryview(obj)
+    except TypeError:
+        if isinstance(obj, (list, tuple, int, float, complex)):
+            raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, as "
+                            "of alloc(shape, dtype)") from None
+        raise
     except ValueError:  # elements that the buffer protocol has no format for
         view = None
     if view is None:

@@ -31,6 +31,7 @@ _word = _lib.extension.word if _lib.extension else lambda *_: -1
 _OF_MAPPING = _stream.Default.OF_MAPPING
 _PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
+_NUMBERS = frozenset((bool, int, float, complex, list, tuple))
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _FILL = 1 << 20  # bytes of a piece of fill()
 _Target = struct.Struct("10Q")  # of fast.c
@@ -126,8 +127,8 @@ class Mapping(Closable, Sized):
         return not err
 
     def _use(self, call, *arguments):
-        """Calls the library on the handle, and keeps the handle until the call returns."""
-        err = call(self._life or self._in_use(), *arguments)
+        """Calls the library on the handle, and keeps the handle until the call returns: the Life is on the stack."""
+        err = (self._life or self._in_use(), call(self._handle, *arguments))[1]
         if err:
             raise error(err)
 
@@ -155,8 +156,8 @@ class Mapping(Closable, Sized):
     __contains__ = None
 
     def _numbers(self, data, offset):
-        """Numbers, and lists of them, as bytes of the mapping's elements; others as they are."""
-        if self._where.type and (isinstance(data, (list, tuple)) or type(data) in (int, float, complex, bool)):
+        """Numbers, and lists of them, as bytes of the mapping's elements, if it has a type."""
+        if self._where.type:
             data, shape = _types.packed_all(self._where.type, data)
             if not offset:
                 self._refuse_shape(shape)
@@ -192,7 +193,8 @@ class Mapping(Closable, Sized):
             self._wait_for(stream)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
-        data = self._numbers(data, offset)
+        if type(data) in _NUMBERS:
+            data = self._numbers(data, offset)
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)
         self._use(library().gdr_copy_to_mapping, self._at(offset, size), host, size)
