@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import barcopy  # noqa: E402
 from balance import Balanced  # noqa: E402
+from barcopy import _stream, mapping  # noqa: E402
 from producers import Cuda, Torch, late  # noqa: E402
 
 
@@ -137,6 +138,32 @@ class Streams(Balanced):
             self.assertEqual(self.mem.read(1, stream=1), bytes([values[1]]))
             self.cuda.call("cuCtxGetCurrent", ctypes.byref(current))
             self.assertEqual(current.value, context)
+
+    def test_primary_context_is_current(self):
+        """As in a program of PyTorch: it is neither retained nor made current again; without it, it is."""
+        self.mem.read(1, stream=self.stream)
+        driver, names = _stream._driver(), []
+
+        class Recorder:
+            def __getattr__(self, name):
+                names.append(name)
+                return getattr(driver, name)
+
+        with mock.patch.object(_stream, "_driver", Recorder), mock.patch.object(_stream, "_fast", lambda *_: -1):
+            value = self.pending()
+            self.assertEqual(self.mem.read(1, stream=self.stream), bytes([value]))
+            self.assertNotIn("cuDevicePrimaryCtxRetain", names)
+            current = ctypes.c_void_p()
+            self.cuda.call("cuCtxPopCurrent_v2", ctypes.byref(current))
+            self.addCleanup(self.cuda.call, "cuCtxPushCurrent_v2", current)
+            self.mem.read(1, stream=self.stream)
+            self.assertIn("cuDevicePrimaryCtxRetain", names)
+        if mapping._fast:  # all of it is the extension's
+            self.cuda.call("cuCtxPushCurrent_v2", current)
+            with mock.patch.object(driver, "cuCtxGetCurrent", None):
+                value = self.pending()
+                self.assertEqual(self.mem.read(1, stream=self.stream), bytes([value]))
+            self.cuda.call("cuCtxPopCurrent_v2", None)
 
     def test_capture(self):
         """A stream that captures a graph is refused in words, and goes on capturing."""
