@@ -244,7 +244,7 @@ def integer(value, what):
 
 
 def ordinal(device):
-    """CUDA's ordinal of a GPU: of itself, "cuda:1" or "cuda" (PyTorch's current one), a torch.device, cuda.core's Device."""
+    """CUDA's ordinal of a GPU: of that, "cuda:1", "cuda" (PyTorch's current one), a torch.device, cuda.core's Device."""
     if isinstance(device, str) or hasattr(device, "type") and hasattr(device, "index"):
         form = re.match(r"cuda(?::(\d+))?$", str(device))
         if not form:

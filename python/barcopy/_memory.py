@@ -143,8 +143,8 @@ def _of_tensor(tensor):
     _check_tensor(tensor)
     address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
     if nbytes and not address:
-        raise ValueError(f"a tensor on {tensor.device} that has no memory: of the device meta, a FakeTensor, or one whose "
-                         "storage was resized to 0")
+        raise ValueError(f"a tensor on {tensor.device} that has no memory: of the device meta, a FakeTensor, or one "
+                         "whose storage was resized to 0")
     return Where(address, nbytes, _dtype_name(tensor.dtype), tuple(tensor.shape), tensor)
 
 
@@ -289,8 +289,8 @@ def host_memory(obj, writable, type_, formats):
         view = memoryview(obj)
     except TypeError:
         if isinstance(obj, (list, tuple, int, float, complex)):
-            raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, as "
-                            "of alloc(shape, dtype)") from None
+            raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, "
+                            "as of alloc(shape, dtype)") from None
         raise
     except ValueError:  # elements that the buffer protocol has no format for
         view = None

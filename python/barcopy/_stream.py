@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Waits for the work of a CUDA stream, by the driver's API; the streams of CUDA's other users in each of their forms."""
+"""Waits for the work of a CUDA stream, by the driver's API; the streams of other libraries in each of their forms."""
 import ctypes
 import enum
 import functools

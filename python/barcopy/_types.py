@@ -27,6 +27,7 @@ _KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
 # Of the buffer protocol; a complex number is Z and a float's letter.
 _LETTERS = {**dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint"),
             **dict.fromkeys("efdg", "float"), **dict.fromkeys(("Zf", "Zd", "Zg"), "complex")}
+_OTHER_NAMES = {"float": "float64", "int": "int64", "complex": "complex128", "half": "float16", "bool_": "bool"}
 _FOREIGN = ">" if sys.byteorder == "little" else "<"
 
 BYTES = "uint8"
@@ -92,7 +93,7 @@ def of_array(array):
 def of_request(dtype):
     """Of what a caller gives as a dtype: a name, a typestr, a type of numpy, of ml_dtypes, of PyTorch or of Python."""
     name = dtype.__name__ if isinstance(dtype, type) else re.sub(r"^torch\.", "", str(dtype))
-    name = {"float": "float64", "int": "int64", "complex": "complex128", "half": "float16", "bool_": "bool"}.get(name, name)
+    name = _OTHER_NAMES.get(name, name)
     if name not in KNOWN:
         numpy = sys.modules.get("numpy")
         name = of_typestr(numpy.dtype(dtype).str if numpy else name)

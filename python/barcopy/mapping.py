@@ -121,7 +121,8 @@ class Mapping(Closable, Sized):
         size = -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
-        err = _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset, into)
+        err = _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset,
+                    into)
         if err > 0:
             raise error(err)
         return not err
@@ -177,9 +178,9 @@ class Mapping(Closable, Sized):
 
     def write(self, data: Buffer | Numbers, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """
-        Copies a buffer (bytes, numpy array, CPU tensor ...), a number or a list of numbers to byte `offset` of the GPU's
-        memory. TypeError if its elements have another type than the mapping's; bytes match every type. ValueError if an
-        element of the mapping is at no such offset, or if rows at offset 0 have another shape than the mapping's.
+        Copies a buffer (bytes, numpy array, CPU tensor ...), a number or a list of numbers to byte `offset` of the
+        GPU's memory. TypeError if its elements have another type than the mapping's; bytes match every type. ValueError
+        if an element of the mapping is at no such offset, or if rows at offset 0 have another shape than the mapping's.
         """
         if self.read_only:
             self._refuse_read_only()

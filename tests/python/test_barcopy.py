@@ -364,10 +364,12 @@ class Numbers(Case):
                 (gdr.import_memory, 2**32, 2**21), (gdr.import_memory, 0, -1), (gdr.import_memory, 0, 2**64 + 2**21),
                 (lambda: gdr.import_memory(0, 2**21, device=2**32),), (lambda: gdr.cache(validity=2**32),),
                 (lambda: gdr.cache(max_bytes=-1),), (lambda: gdr.cache(max_regions=-1),),
-                (lambda: gdr.cache(max_bytes=2**64),), (lambda: gdr.cache(engine_read_min=2**64),), (cache.get, mem.address, 2**64 + 4096),
+                (lambda: gdr.cache(max_bytes=2**64),), (lambda: gdr.cache(engine_read_min=2**64),),
+                (cache.get, mem.address, 2**64 + 4096),
                 (cache.invalidate, -1), (cache.invalidate, 0, -1), (cache.invalidate, 0, 2**64), (cache.trim, -1),
                 (lambda: gdr.queue(device=2**32),), (lambda: mem.set_copy_options(engine_read_min=-1),),
-                (lambda: mem.set_copy_options(engine_write_min=-1),), (lambda: mem.set_copy_options(engine_write_min=2**64),), (mem.fence, 2**32 + 1)):
+                (lambda: mem.set_copy_options(engine_write_min=-1),),
+                (lambda: mem.set_copy_options(engine_write_min=2**64),), (mem.fence, 2**32 + 1)):
             with self.subTest(call=call.__name__, arguments=arguments), \
                     self.assertRaisesRegex(ValueError, "out of range|in no address space|too large"):
                 call(*arguments)
@@ -616,7 +618,7 @@ class Views(Case):
                 c.region, c.mapped = c.cache.get(c.mem), c.pin.map()
                 owner = Device(c.mem.address, (64,), "|u1")
                 owner.of_it, owner.c = c.gdr.map(owner), c
-                c.lives = [thing._life for thing in (c.gdr, c.mem, c.m, c.cache, c.region)]  # as a traceback's frames do
+                c.lives = [thing._life for thing in (c.gdr, c.mem, c.m, c.cache, c.region)]
                 if closed:
                     c.gdr.close()
                 del c, owner
@@ -1334,7 +1336,8 @@ a = numpy.from_dlpack(mapping)
         used = Used(self.m)
         used.owner = self.gdr
         self.assertRaisesRegex(TypeError, "a used one", self.gdr.map, used)
-        for change, text in ({"ndim": -1}, "-1 dimensions"), ({"ndim": 65}, "65 dimensions"), ({"data": None}, "address of"), \
+        for change, text in ({"ndim": -1}, "-1 dimensions"), ({"ndim": 65}, "65 dimensions"), \
+                ({"data": None}, "address of"), \
                 ({"length": -3}, "negative"), ({"length": 0}, "no bytes"):
             class Changed(Foreign):
                 def __dlpack__(self, change=change, **_):

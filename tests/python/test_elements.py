@@ -156,10 +156,11 @@ class Elements(Case):
 
 class Types(Case):
     def test_small_floats(self):
-        """Each code, and the nearest one of what lies between; the largest and the smallest as the formats define them."""
+        """Each code, and the nearest one of what lies between; the largest and the smallest, as the formats have them."""
         extremes = {"float8_e4m3fn": (448, 2**-9), "float8_e5m2": (57344, 2**-16), "float8_e4m3": (240, 2**-9),
                     "float8_e4m3fnuz": (240, 2**-10), "float8_e5m2fnuz": (57344, 2**-17),
-                    "float8_e4m3b11fnuz": (30, 2**-13), "float8_e3m4": (15.5, 2**-6), "float8_e8m0fnu": (2.0**127, 2.0**-127)}
+                    "float8_e4m3b11fnuz": (30, 2**-13), "float8_e3m4": (15.5, 2**-6),
+                    "float8_e8m0fnu": (2.0**127, 2.0**-127)}
         for name, (largest, smallest) in extremes.items():
             numbers = [_types.unpacked(name, bytes([code])) for code in range(256)]
             finite = [n for n in numbers if math.isfinite(n)]
@@ -190,7 +191,8 @@ class Types(Case):
         for name in _types._SMALL:
             m = self.gdr.alloc(4, name)
             m.write([0.5, 1, 2, 4])
-            self.assertEqual((m.array().dtype, m.array().astype("f4").tolist()), (getattr(ml_dtypes, name), [.5, 1, 2, 4]))
+            a = m.array()
+            self.assertEqual((a.dtype, a.astype("f4").tolist()), (getattr(ml_dtypes, name), [.5, 1, 2, 4]))
             m.write(numpy.array([8, 4, 2, 1], getattr(ml_dtypes, name)))
             self.assertEqual((m[0], m.dtype == getattr(ml_dtypes, name)), (8, True))
 
@@ -239,13 +241,15 @@ class Places(Case):
                 return self.text
 
         for device in (0, "cuda:0", "cuda", Device(type="cuda", index=0, text="cuda:0"),
-                       Device(type="cuda", index=None, text="cuda"), torch_device(device_id=0), Way(0), Way(0, "__int__")):
+                       Device(type="cuda", index=None, text="cuda"), torch_device(device_id=0), Way(0),
+                       Way(0, "__int__")):
             with self.gdr.alloc(64, device=device) as m:
                 self.assertEqual(m.device, 0)
             self.gdr.queue(device=device).close()
             self.gdr.port(device=device).close()
             self.gdr.bar_info(device)
-        torch = types.SimpleNamespace(Tensor=type("Tensor", (), {}), cuda=types.SimpleNamespace(current_device=lambda: 7))
+        torch = types.SimpleNamespace(Tensor=type("Tensor", (), {}),
+                                      cuda=types.SimpleNamespace(current_device=lambda: 7))
         with mock.patch.dict(sys.modules, torch=torch):
             self.assertRaises(barcopy.Error, self.gdr.alloc, 64, device="cuda")
         for device in "cpu", "cuda:x", "cuda:-1", "0", Device(type="cpu", index=0, text="cpu"), 1.0, True, None, b"0":
@@ -304,13 +308,15 @@ class Texts(Case):
             else:
                 self.assertRaisesRegex(ValueError, "permute", self.gdr.map, array)
         for shape, strides in ((4,), (8,)), ((2, 2), (4, 16)), ((4,), (0,)), ((4,), (-4,)), ((3, 3), (4, 4)):
-            self.assertRaisesRegex(ValueError, "contiguous copy", self.gdr.map, Interface(address, shape, "<f4", strides))
+            array = Interface(address, shape, "<f4", strides)
+            self.assertRaisesRegex(ValueError, "contiguous copy", self.gdr.map, array)
 
     def test_nowhere(self):
         tensor = type("Tensor", (), {"layout": "strided", "device": "meta", "dtype": "torch.float32", "shape": (4,),
                                      "detach": lambda self: self, "is_contiguous": lambda self: True,
                                      "is_conj": lambda self: False, "is_neg": lambda self: False,
-                                     "data_ptr": lambda self: 0, "numel": lambda self: 4, "element_size": lambda self: 4})
+                                     "data_ptr": lambda self: 0, "numel": lambda self: 4,
+                                     "element_size": lambda self: 4})
         with mock.patch.dict(sys.modules, torch=types.SimpleNamespace(Tensor=tensor, strided="strided")):
             self.assertRaisesRegex(ValueError, "meta that has no memory", self.gdr.map, tensor())
 

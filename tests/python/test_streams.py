@@ -76,7 +76,8 @@ class Streams(Balanced):
     def test_each_call(self):
         """Each copy waits for a stream that it is given, or that map() was given, and for none else."""
         buffer = bytearray(64)
-        calls = {"write": lambda m, **s: m.write(b"x", 64, **s), "write_bytes": lambda m, **s: m.write_bytes(b"x", 64, **s),
+        calls = {"write": lambda m, **s: m.write(b"x", 64, **s),
+                 "write_bytes": lambda m, **s: m.write_bytes(b"x", 64, **s),
                  "fill": lambda m, **s: self.gdr.map(m.address + 64, 64, stream=m._stream).fill(0, **s),
                  "read": lambda m, **s: m.read(1, **s), "read_into": lambda m, **s: m.read_into(buffer, **s),
                  "write_pieces": lambda m, **s: m.write_pieces([(64, b"x")], **s),
