@@ -1072,7 +1072,7 @@ class Types(Case):
             calls = [m.write, m.read_into, lambda o: m.write_pieces([(0, b"x"), (4, o)]),
                      lambda o: m.read_pieces([(4, o)])]
             for call in calls:
-                with self.subTest(other=other, call=call), \
+                with self.subTest(other=repr(other), call=call.__name__), \
                         self.assertRaisesRegex(TypeError, "holds .*, the mapping float32"):
                     call(other)
         self.assertEqual(m.read(), before)
