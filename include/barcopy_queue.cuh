@@ -325,6 +325,8 @@ BARCOPY_WARP_FN int barcopy_warp_put(barcopy_warp_t *q, unsigned n, const unsign
 typedef struct barcopy_poster {
 	barcopy_port_view_t view;
 	unsigned long long retired, state; /* the CPU's two words, as last read */
+	unsigned long long taken;	   /* posts retired, by the eight lines */
+	unsigned line;			   /* of these, the one that said so; 8: none was read yet */
 	unsigned long long until;	   /* the cycle until which a post with a limit need not ask */
 	unsigned next;			   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
@@ -353,6 +355,8 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
 	p->until = p->next = 0;
+	p->taken = 0;
+	p->line = BARCOPY_PORT_TAKEN_LINES;
 	barcopy_port_look(p, 0);
 	return known;
 }
@@ -453,7 +457,7 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
 				  p->retired)) {
 		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, 0ull - n);
 		do { /* without questions: those of all who wait would look like posts */
-			if (looks && barcopy_port_late(start, limit))
+			if (barcopy_port_late(start, limit) && looks)
 				return 0;
 			if (looks++)
 				barcopy_warp_pause();
@@ -471,33 +475,45 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * *retired: what was known before: a test by it does not wait for the look that begins here, which
  * shows a stop to the next post.
  *
- * To ask first takes as long as to take a number. So a post with a limit does not ask if it begins at
- * most 8192 cycles, 4 us, after one that found half of the ring free, and no more than a quarter of it
- * taken by others since the thread's post before: so many may take the next numbers in the meantime.
+ * A question takes as long as a number. So a post with a limit does not ask if it begins at most 8192
+ * cycles, 4 us, after the thread's last one, of which barcopy_port_note() says that nobody needs to.
  */
 BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
 				      unsigned long long *retired, unsigned long long *start,
 				      unsigned long long limit)
 {
-	const int limited = limit != BARCOPY_PORT_NO_LIMIT;
-	const unsigned quarter = p->view.lines / 4;
-	unsigned long long now = limited ? barcopy_warp_cycles() : 0;
+	unsigned long long now;
+	int ask = 0;
 
-	if (!limited || (now < p->until && n <= quarter))
-		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n);
-	else if (!barcopy_port_reserve(p, n, start, limit))
-		return 0;
+	if (limit != BARCOPY_PORT_NO_LIMIT) {
+		now = barcopy_warp_cycles();
+		ask = now >= p->until || n > p->view.lines / 4;
+		p->until = now + 8192;
+		if (ask && !barcopy_port_reserve(p, n, start, limit))
+			return 0;
+	}
 	*i = barcopy_port_add(p, BARCOPY_PORT_TICKET_AT, n);
+	if (!ask)
+		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n); /* nobody waits for it */
 	*retired = p->retired;
 	barcopy_port_look(p, 0);
-	if (limited) {
-		p->until = (unsigned)*i - p->next <= quarter &&
-					   (unsigned)(*i + n - p->retired) <= 2 * quarter
-				   ? now + 8192
-				   : 0;
-		p->next = (unsigned)*i + n;
-	}
 	return 1;
+}
+
+/*
+ * Behind the lines of a post with a limit: the next one asks unless half of the ring was free, and
+ * others have taken no more than a quarter of it since the thread's last: so many threads may take
+ * numbers without a question at the same time.
+ */
+BARCOPY_WARP_FN void barcopy_port_note(barcopy_poster_t *p, unsigned n, unsigned long long i,
+				       unsigned long long limit)
+{
+	if (limit == BARCOPY_PORT_NO_LIMIT)
+		return;
+	if ((unsigned)i - p->next > p->view.lines / 4 ||
+	    (unsigned)(i + n - p->retired) > p->view.lines / 2)
+		p->until = 0;
+	p->next = (unsigned)i + n;
 }
 
 /** Returns the number of the last post that any thread has begun: a wait for it is one for all of
@@ -535,6 +551,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
 		if (!post)
 			return 0;
 	}
+	barcopy_port_note(p, n, i, limit);
 	return post;
 }
 
@@ -564,13 +581,57 @@ BARCOPY_WARP_FN int barcopy_port_patience(barcopy_poster_t *p, unsigned *polls,
 	return !barcopy_port_aborted(p) && !barcopy_port_late(start, limit);
 }
 
+BARCOPY_WARP_FN unsigned long long barcopy_port_taken_at(const barcopy_poster_t *p, unsigned line)
+{
+	return p->view.control + BARCOPY_PORT_TAKEN_AT + line * 64;
+}
+
+/* The eight lines: a CPU that stores into one line alone would wait for it (src/queue/port.c). */
+BARCOPY_WARP_FN void barcopy_port_count(barcopy_poster_t *p)
+{
+	unsigned long long v[BARCOPY_PORT_TAKEN_LINES][2];
+	unsigned k;
+
+	for (k = 0; k < BARCOPY_PORT_TAKEN_LINES; k++)
+		barcopy_warp_load(barcopy_port_taken_at(p, k), 0, v[k]);
+	p->taken = v[0][0];
+	p->line = 0;
+	for (k = 1; k < BARCOPY_PORT_TAKEN_LINES; k++) {
+		p->line = (long long)(v[k][0] - p->taken) > 0 ? k : p->line;
+		p->taken = p->line == k ? v[k][0] : p->taken;
+	}
+}
+
+BARCOPY_WARP_FN int barcopy_port_counted(const barcopy_poster_t *p, unsigned long long post)
+{
+	return p->line < BARCOPY_PORT_TAKEN_LINES && (long long)(p->taken - post) >= 0;
+}
+
+/* barcopy_port_taken(), without a look at the CPU's two words. */
+BARCOPY_WARP_FN int barcopy_port_passed(barcopy_poster_t *p, unsigned long long post, unsigned flags)
+{
+	const int retired = (long long)(p->retired - post) >= 0;
+	unsigned long long v[2];
+
+	if (!retired && !barcopy_port_counted(p, post))
+		barcopy_port_count(p);
+	/* An acquire of the same word, which does not go back. */
+	if (barcopy_port_counted(p, post)) {
+		if (flags & BARCOPY_WARP_ORDERED)
+			barcopy_warp_load(barcopy_port_taken_at(p, p->line), 1, v);
+	} else if (retired && flags & BARCOPY_WARP_ORDERED) {
+		barcopy_port_look(p, 1);
+	}
+	return retired || barcopy_port_counted(p, post);
+}
+
 /** Returns 1 if the CPU has retired this post and all before it; always for 0, which is no post.
  *  BARCOPY_WARP_ORDERED: the thread then sees what the CPU copied before that. */
 BARCOPY_WARP_FN int barcopy_port_taken(barcopy_poster_t *p, unsigned long long post, unsigned flags)
 {
-	if ((long long)(p->retired - post) < 0 || flags & BARCOPY_WARP_ORDERED)
-		barcopy_port_look(p, flags & BARCOPY_WARP_ORDERED);
-	return (long long)(p->retired - post) >= 0;
+	if ((long long)(p->retired - post) < 0)
+		barcopy_port_look(p, 0); /* shows a stop, too */
+	return barcopy_port_passed(p, post, flags);
 }
 
 /** Waits until a post is taken, `limit` ns or BARCOPY_PORT_NO_LIMIT. Returns 1, or 0 if the limit
@@ -581,11 +642,11 @@ BARCOPY_WARP_FN int barcopy_port_wait(barcopy_poster_t *p, unsigned long long po
 	unsigned long long start = 0;
 	unsigned polls = 0;
 
-	while (!barcopy_port_taken(p, post, 0))
+	while (!barcopy_port_passed(p, post, 0))
 		if (!barcopy_port_patience(p, &polls, &start, limit))
 			return 0;
 	/* Here: in the loop it would empty L1 at each poll. */
-	return !(flags & BARCOPY_WARP_ORDERED) || barcopy_port_taken(p, post, flags);
+	return !(flags & BARCOPY_WARP_ORDERED) || barcopy_port_passed(p, post, flags);
 }
 
 /* A call is a post that names a slot in GPU memory, where the CPU stores the answer. */
@@ -663,6 +724,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 		i = barcopy_port_put(p, i, retired, data, (size + 3) / 4,
 				     BARCOPY_PORT_HEAD_CALL |
 					     (claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
+		if (i)
+			barcopy_port_note(p, 1, i - 1, limit);
 		if (claim || !i)
 			break;
 		claim = barcopy_port_seek(p, start, limit);

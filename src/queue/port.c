@@ -22,14 +22,34 @@ GDRI_SLOTS(, gdri_ports);
 
 /* ---- receive and retire ---------------------------------------------------------------------- */
 
-/* Kernels see what is retired, behind the copies and the loads of the threads that retired it. */
-static void show(struct gdri_port *p)
+/*
+ * Kernels see what is retired, behind the copies and the loads of the threads that retired it. Those
+ * that wait for posts look at eight lines, which are written in turn: a MOVDIRI waits 150 ns until
+ * the one before to the same line has left the CPU. Those that need space look at one word: `space`.
+ */
+static void show(struct gdri_port *p, bool taken, bool space)
 {
-	if (p->shown == p->retired)
+	const struct gdri_copy_plan *plan = p->ring.plan;
+	char *to = p->ring.control + BARCOPY_PORT_TAKEN_AT +
+		   p->shows % BARCOPY_PORT_TAKEN_LINES * 64;
+
+	taken = taken && p->shown != p->retired;
+	space = space && p->spaced != p->retired;
+	if (!taken && !space)
 		return;
 	gdri_fence_before_word(GDR_MAPPING_TYPE_CACHING);
-	p->shown = p->retired;
-	gdri_post64(p->ring.plan, p->ring.control + BARCOPY_PORT_RETIRED_AT, p->retired);
+	if (taken) {
+		p->shows++;
+		p->shown = p->retired;
+		if (plan->posts || !space)
+			gdri_post64(plan, to, p->retired);
+		else
+			gdri_store64(to, p->retired); /* one push for both */
+	}
+	if (space) {
+		p->spaced = p->retired;
+		gdri_post64(plan, p->ring.control + BARCOPY_PORT_RETIRED_AT, p->retired);
+	}
 }
 
 /* Behind the loads of lines that are retired. */
@@ -41,7 +61,7 @@ static void advance(struct gdri_port *p)
 		*done = 0;
 		p->retired++;
 	}
-	show(p);
+	show(p, true, true);
 }
 
 /* Reads line i. Returns its header; -1: a word of it has not arrived. */
@@ -129,12 +149,9 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 	*count = 0;
 	if (!p->manual) {
 		p->retired = at;
-		/*
-		 * Before the caller works on, if a kernel may wait for one of these. Each costs 150 ns:
-		 * MOVDIRI waits until the one before to the same line has left the CPU.
-		 */
-		if (p->due > p->shown || at - p->shown >= p->quantum)
-			show(p);
+		/* Before the caller works on: a kernel may wait for one of these. */
+		show(p, p->due > p->shown || at - p->shown >= p->quantum,
+		     at - p->spaced >= p->quantum);
 	}
 	for (;;) {
 		/* Before the ring: what is not there then never comes, or not in time. */
@@ -173,7 +190,7 @@ int gdri_port_receive(struct gdri_port *p, barcopy_port_message_t *messages, uin
 			break;
 		if (!p->manual) {
 			p->retired = at;
-			show(p); /* who waits for these may post nothing more before */
+			show(p, true, true); /* who waits for these may post nothing more before */
 		}
 		if (__builtin_expect(last, 0))
 			return gave_up(p, rc ?: -EPIPE);

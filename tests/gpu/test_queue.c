@@ -150,13 +150,16 @@ static void test_bulk_data(void)
 	OK(barcopy_mem_free(test_g, &mem));
 }
 
-/* A thread that captures its own stream, in each mode: a wait asks CUDA and spoils nothing. */
+/* A thread that captures its own stream, in each mode: a wait asks CUDA and spoils nothing, nor does a port. */
 static void test_capture(void)
 {
 	unsigned long long count = UINT64_MAX;
 	void *params[] = { NULL, &count };
 	CUgraph graph = NULL;
+	barcopy_port_message_t m;
+	barcopy_port_t port;
 	uint64_t word = 0;
+	uint32_t n;
 
 	if (!cu.StreamBeginCapture || !cu.StreamEndCapture || !cu.GraphDestroy)
 		SKIP("no stream capture here");
@@ -169,6 +172,9 @@ static void test_capture(void)
 		FAILS(ETIMEDOUT, barcopy_queue_receive(queue, &word, sizeof(word), NULL, 150000000));
 		OK(send(&word, sizeof(word)));
 		OK(receive(&word, sizeof(word), NULL));
+		OK(barcopy_port_create(test_g, 0, NULL, &port));
+		FAILS(ETIMEDOUT, barcopy_port_receive(port, &m, 1, &n, 150000000));
+		OK(barcopy_port_destroy(port));
 		CU(cu.StreamEndCapture(CU_STREAM_PER_THREAD, &graph));
 		CU(cu.GraphDestroy(graph));
 		OK(finish());

@@ -90,7 +90,7 @@ enum {
 enum {
 	BASE = 1 << 20,
 	CONTROL = 0,
-	REQUESTS = 32, /* or the slots of calls */
+	REQUESTS = BARCOPY_PORT_CONTROL / 8, /* or the slots of calls */
 	STATE = REQUESTS + LINES * 8,
 	REPLIES = STATE + 32,
 	OUT = REPLIES + LINES * 8, /* a word of each device agent, which it stores before a post */
@@ -102,6 +102,8 @@ enum {
 enum {
 	AT_CREDIT = CONTROL + BARCOPY_QUEUE_CREDIT_AT / 8,
 	AT_FREED = STATE + BARCOPY_QUEUE_FREED_AT / 8,
+	AT_TAKEN = CONTROL + BARCOPY_PORT_TAKEN_AT / 8, /* lines of 8 words */
+	AFTER_TAKEN = AT_TAKEN + BARCOPY_PORT_TAKEN_LINES * 8,
 	AT_TICKET = CONTROL + BARCOPY_PORT_TICKET_AT / 8,
 	AT_RESERVED = CONTROL + BARCOPY_PORT_RESERVED_AT / 8
 };
@@ -185,6 +187,7 @@ static struct {
 	uint64_t base; /* lines before this run */
 	bool destroyed[QUEUES];
 	uint64_t told[QUEUES]; /* of those, lines that the device was told of */
+	uint64_t told_taken; /* the same, those that wait for posts */
 	struct gdri_port left; /* the port when its gate was opened last */
 	uint8_t marks[LINES];
 } m;
@@ -402,6 +405,11 @@ static void host_buffer(uintptr_t addr, uint64_t value, bool posted)
 		wrong("a count is stored again, or goes back");
 	if (word_of(addr) == AT_CREDIT)
 		m.told[queue_of(addr)] = value;
+	if (word_of(addr) >= AT_TAKEN && word_of(addr) < AFTER_TAKEN && THREADS) {
+		if (value <= m.told_taken)
+			wrong("posts are told as taken again, or fewer");
+		m.told_taken = value;
+	}
 	m.buffer[m.me][m.buffers[m.me]++] =
 		(struct buffered){ addr, value, posted, m.epoch[m.me], m.released[m.me] };
 	if (m.released[m.me])
@@ -568,7 +576,8 @@ static void gate_lock(pthread_mutex_t *gate)
 		yield();
 	*taken = 1;
 	if (m.left.done && (memcmp(m.marks, p->done, m.lines) || m.left.retired != p->retired ||
-			    m.left.shown != p->shown))
+			    m.left.shown != p->shown || m.left.spaced != p->spaced ||
+			    m.left.shows != p->shows))
 		wrong("what a gate guards changes while it is open");
 	know_gates(false);
 	maybe();

@@ -560,12 +560,18 @@ static void retire_some(uint64_t i)
 /* Kernels see that all lines before this one are retired, or will without another call of the CPU. */
 static bool is_shown(uint64_t line)
 {
-	uint64_t seen = newest(addr_of(0, AT_CREDIT));
+	uint64_t seen = 0;
 
-	for (unsigned int i = 0; i < m.buffers[RECEIVER]; i++)
-		if (m.buffer[RECEIVER][i].addr == addr_of(0, AT_CREDIT) &&
-		    m.buffer[RECEIVER][i].posted)
+	for (unsigned int w = AT_TAKEN; w < AFTER_TAKEN; w += 8)
+		if (newest(addr_of(0, w)) > seen)
+			seen = newest(addr_of(0, w));
+	for (unsigned int i = 0; i < m.buffers[RECEIVER]; i++) {
+		unsigned int w = word_of(m.buffer[RECEIVER][i].addr);
+
+		if (w >= AT_TAKEN && w < AFTER_TAKEN && m.buffer[RECEIVER][i].posted &&
+		    m.buffer[RECEIVER][i].value > seen)
 			seen = m.buffer[RECEIVER][i].value;
+	}
 	return seen >= line;
 }
 
@@ -728,7 +734,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	port.spin_ns = below(2) ? 0 : 2000000;
 	port.yield_ns = 1000000;
 	port.sleep_ns = below(2) ? 1000000 : 3 * GDRI_ASK_NS;
-	port.received = port.retired = port.shown = port.due = m.base;
+	port.received = port.retired = port.shown = port.spaced = port.due = m.base;
 	port.view = (barcopy_port_view_t){
 		.ring = addr_of(0, REPLIES),
 		.control = addr_of(0, CONTROL),
@@ -736,10 +742,12 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 		.lines = m.lines,
 	};
 	m.freed[0] = &port.retired;
-	m.told[0] = m.base;
+	m.told[0] = m.told_taken = m.base;
 	m.word[AT_STATE].value[0] = port.view.generation;
 	m.word[AT_STATE + OTHER].value[0] = port.view.generation - (UINT64_C(1) << 56);
 	m.word[CONTROL + BARCOPY_PORT_RETIRED_AT / 8].value[0] = m.base;
+	for (unsigned int w = AT_TAKEN; w < AFTER_TAKEN; w += 8)
+		m.word[w].value[0] = m.base;
 	m.word[AT_TICKET].value[0] = m.word[AT_RESERVED].value[0] = m.base;
 	run.with_stop = below(3) == 0;
 	run.with_abort = run.with_stop && below(2);
