@@ -54,6 +54,10 @@ PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(
     [p, '-c', 'import numpy'], stderr=subprocess.DEVNULL).returncode), 'python3')
 
 
+def tool_tests(file):
+    return TOOL_TESTS[re.split('[/.]', file)[1]]
+
+
 def layer(file):
     first = file.split('/')[0]
     return {'include': 'queue', 'python': 'python', 'tools': 'tools'}.get(first) or file.split('/')[1]
@@ -500,7 +504,7 @@ class Runner:
         if layer(x.file) == 'python':
             fit = [p for p in self.programs if p.startswith('python/') and (p[-1] == '+' or not x.file.endswith('.c'))]
         elif layer(x.file) == 'tools':
-            fit = [p for p in TOOL_TESTS[re.split('[/.]', x.file)[1]] if p in self.programs]
+            fit = [p for p in tool_tests(x.file) if p in self.programs]
         else:
             fit = [p for p in self.programs if '/' not in p and layer(x.file) in ONLY.get(p, layer(x.file)).split() or
                    p in x.programs]
@@ -629,8 +633,8 @@ def main():
     if 'python' in layers:
         tests = [f[len('tests/'):-len('.py')] for f in sorted(glob.glob('tests/python/test_*.py'))]
         programs += tests + [f'{name}+' for name in tests]
-    if 'tools' in layers:
-        programs += sorted({p for names in TOOL_TESTS.values() for p in names})
+    programs += sorted({p for mutants in rounds.values() for x in mutants if layer(x.file) == 'tools'
+                        for p in tool_tests(x.file)})
     runner = Runner(a.o, ['test_copy_fences'] if a.fences else programs)
     try:
         bad = runner.begin()
