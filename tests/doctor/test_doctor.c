@@ -336,9 +336,23 @@ static const struct unit_test tests[] = {
 	{ "cpus", cpus, NULL },		{ "nothing", nothing, NULL },
 };
 
+/* The nodes of this machine as the probe finds them, a line each: for test_doctor.sh. */
+static int show_nodes(void)
+{
+	const struct probes *p = probes_make();
+
+	for (const struct probe_node *n = p->node; n < p->node + p->nodes; n++)
+		printf("%s: %s, mode %04o, owner %d:%d, %d:%d, error %d\n", n->path,
+		       n->exists ? "there" : "missing", n->mode, n->uid, n->gid, n->major, n->minor,
+		       n->error);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	tool_name = "gdrcopy_doctor"; /* in the JSON document */
+	if (argc > 1 && !strcmp(argv[1], "nodes"))
+		return show_nodes();
 	if (argc > 1 && strchr(argv[1], '/'))
 		return (int)report(argv[1], replay(stdin), argc > 2, stdout);
 	return unit_main(argv, "doctor", tests, COUNT(tests));

@@ -19,6 +19,34 @@ else
 	skip "the described machines" "no python3"
 fi
 
+# ---- device nodes, as a machine has them -----------------------------------------------------------
+# Nodes that open, one that does not (no terminal), a file and a directory in the place of one, two that are missing.
+nodes() {
+	unshare -rm setsid -w sh -ec '
+		mkdir "$1/dev" && mount -t tmpfs none "$1/dev" && cd "$1/dev"
+		for node in nvidiactl=null nvidia0=zero nvidia2=tty; do
+			touch "${node%=*}" && mount --bind "/dev/${node#*=}" "${node%=*}"
+		done
+		umask 027 && touch gdrdrv && mkdir nvidia7 && mount --rbind "$1/dev" /dev
+		exec env -u LD_PRELOAD LD_LIBRARY_PATH= "$2/tests/test_doctor" nodes' sh "$tmp" "$build"
+}
+if unshare -rm true 2>/dev/null; then
+	nodes >"$out" 2>"$err" </dev/null
+	cat >"$tmp/nodes" <<-'END'
+		/dev/nvidiactl: there, mode 0666, owner 0:0, 1:3, error 0
+		/dev/nvidia-uvm: missing, mode 0000, owner 0:0, 0:0, error 2
+		/dev/gdrdrv: there, mode 0640, owner 0:0, 0:0, error 25
+		/dev/nvmap: missing, mode 0000, owner 0:0, 0:0, error 2
+		/dev/nvidia0: there, mode 0666, owner 0:0, 1:5, error 0
+		/dev/nvidia2: there, mode 0666, owner 0:0, 5:0, error 6
+		/dev/nvidia7: there, mode 0750, owner 0:0, 0:0, error 25
+	END
+	sed -i -E 's/owner [0-9]+:[0-9]+/owner 0:0/' "$out" # in a user namespace the host's root is nobody
+	check "each device node is an entry" diff "$tmp/nodes" "$out"
+else
+	skip "device nodes" "no mount namespace here"
+fi
+
 # ---- options and exit codes ------------------------------------------------------------------------
 run "$tool" --help
 expect "--help" 0 '^  0  ordinary GPU memory can be mapped on every GPU'
