@@ -1148,6 +1148,9 @@ class Types(Case):
         for dtype in ("float33", 7, object):
             self.assertRaises(TypeError, self.gdr.alloc, 4, dtype)
         self.assertRaises(TypeError, self.gdr.alloc, 1.5, "float32")
+        with mock.patch.dict(sys.modules, numpy=None):  # as where it is not installed
+            self.assertEqual(self.gdr.alloc(4, "<i2").dtype, "int16")
+            self.assertRaisesRegex(TypeError, "no element type", self.gdr.alloc, 4, "float33")
 
 
 class Foreign:

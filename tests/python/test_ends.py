@@ -18,6 +18,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import barcopy  # noqa: E402
 from balance import Balanced  # noqa: E402
+from barcopy import _lib  # noqa: E402
+from test_parameters import Recorder  # noqa: E402
 
 try:
     import numpy
@@ -335,6 +337,18 @@ class Forked(Balanced):
         self.in_a_child(child)
         things[0].write(b"still")
         self.assertEqual(bytes(view[:5]), b"still")
+
+    def test_its_own(self):
+        """What the child opens itself it closes itself."""
+        self.gdr.alloc(4096)
+
+        def child():
+            recorder = Recorder(_lib.library())
+            _lib._loaded = recorder
+            barcopy.open().close()
+            return 0 if [name for name, *_ in recorder.calls if name == "gdr_close"] else 5
+
+        self.in_a_child(child)
 
     def test_used(self):
         mem = self.gdr.alloc(4096)
