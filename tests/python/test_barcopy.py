@@ -1124,7 +1124,7 @@ class Types(Case):
         self.assertRaisesRegex(TypeError, "uint16.*bfloat16", m.write, array.array("H", [0x3f80]))
         m.write_bytes(array.array("H", [0x3f80]))
         self.assertEqual(m.read(2), b"\x80\x3f")
-        with self.assertRaises(AttributeError):
+        with self.assertRaisesRegex(AttributeError, "has no type bfloat16"):
             m.__cuda_array_interface__
         if numpy:
             self.assertRaisesRegex(TypeError, "bfloat16: give a dtype.*int16.*torch", m.array)
