@@ -230,6 +230,16 @@ class Copies(Case):
         self.mem.flush()
 
     @unittest.skipIf(mapping._fast is None, "the extension is not built")
+    def test_buffers_by_the_extension(self):
+        m = self.gdr.alloc((8,), dtype="float32")
+        with mock.patch.object(mapping, "host_memory", side_effect=AssertionError("by ctypes")):
+            for data in array.array("f", [1, 2]), bytes(8), bytearray(8):
+                m.write(data)
+                into = array.array("f", bytes(8))
+                m.read_into(into)
+                self.assertEqual(into.tobytes(), bytes(data))
+
+    @unittest.skipIf(mapping._fast is None, "the extension is not built")
     def test_words_by_the_extension(self):
         with mock.patch.object(mapping, "library", side_effect=AssertionError("by ctypes")):
             for bits in 32, 64:
@@ -732,6 +742,12 @@ class Views(Case):
             self.raises_errno(errno.EIO, other.close)
             self.assertTrue(queue.closed and other.closed)
             self.assertEqual((calls, len(ignored)), ((len(made) + 4) * [0], 2))
+            failing.gdr_close = real.gdr_close
+            another = barcopy.open()
+            another.queue()
+            kept = another.port()
+            self.raises_errno(errno.EIO, another.close)  # a child's, though the context's own end is right
+            self.assertTrue(kept.closed and another.closed)
 
     def test_closed_under_a_wait(self):
         """close() in another thread ends a wait that has no limit."""
@@ -1116,6 +1132,7 @@ class Types(Case):
             self.assertEqual(_types.of_typestr(_types.typestr(name)), name)
         self.assertIsNone(_types.of_dlpack(2, 32, 4))
         self.assertIsNone(_types.in_numpy("bfloat16"))
+        self.assertIsNone(_types.in_numpy("DLPack type 9.8x1"))
 
     def test_bfloat16(self):
         """A type that numpy lacks."""
