@@ -24,7 +24,7 @@ def synchronize():
 
 torch = types.ModuleType("torch")
 torch.cuda = types.SimpleNamespace(synchronize=synchronize, current_stream=lambda device=None: types.SimpleNamespace(
-    synchronize=synchronize, cuda_stream=0))
+    synchronize=synchronize, cuda_stream=0))  # the default stream, as PyTorch has it
 sys.modules["torch"] = torch
 
 
