@@ -13,9 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "progress.h"
-
 const char *tool_name = "gdrcopy";
+void (*tool_before_text)(void);
 int tool_fail_status = TOOL_FAIL;
 void (*tool_on_end)(const char *text, int status);
 
@@ -71,7 +70,8 @@ static void say(char *text, const char *lead, const char *fmt, va_list ap)
 {
 	vsnprintf(text, TEXT_SIZE, fmt, ap);
 	tool_clean(text);
-	progress_hide();
+	if (tool_before_text)
+		tool_before_text();
 	fflush(stdout);
 	/* one write, so that the lines of several processes do not mix */
 	fprintf(stderr, "%s: %s%s\n", tool_name, lead, text);

@@ -28,6 +28,9 @@ void tool_guard_output(void);
 /* The name that messages begin with; set once by opts_parse(). */
 extern const char *tool_name;
 
+/* Called before a message is written, unless NULL; progress_begin() sets it. */
+extern void (*tool_before_text)(void);
+
 /* "NAME: cannot run here: TEXT" on stderr, exit 2. TEXT is "what is missing; what to do". */
 #define tool_cannot(...) tool_end("cannot run here: ", TOOL_CANNOT, __VA_ARGS__)
 /* "NAME: TEXT" on stderr, exit tool_fail_status. */

@@ -34,6 +34,7 @@ void progress_begin(bool wanted)
 
 	line.on = wanted && term && *term && strcmp(term, "dumb") && isatty(STDERR_FILENO);
 	line.start = now_s();
+	tool_before_text = progress_hide;
 }
 
 /* With the terminal's TOSTOP a process of the background would be stopped by writing. */
