@@ -34,6 +34,12 @@ FAULTS = {
     "space-before-it-is-unpinned": ("short", [(EVICT, """	/* What other threads are unpinning is space too. */
 	gdri_cache_unlock_and_wait(cache);
 """, "	gdri_cache_unlock(cache);\n")]),
+    "lost-without-lock": ("lost", [(ENTRY, """	pthread_mutex_lock(&cache->lost_lock);
+	if (!cache->lost.rc)""", "	if (!cache->lost.rc)"), (ENTRY, """	atomic_store(&cache->any_lost, true);
+	pthread_mutex_unlock(&cache->lost_lock);
+""", "	atomic_store_explicit(&cache->any_lost, true, memory_order_relaxed);\n")]),
+    "lost-forgotten": ("lost", [("src/cache/miss.c", " ?: gdri_cache_lost(cache);", ";"), (
+        "src/cache/cache.c", "	rc = gdri_cache_lost(cache);\n", "	rc = 0;\n")]),
     # Memory that is freed stays mapped, or another thread's is unmapped.
     "trim-without-wait": ("trim", [(EVICT, """SIZE_MAX);
 	gdri_cache_unlock_and_wait(cache);

@@ -208,6 +208,7 @@ const struct scenario scenarios[] = {
 	{ "ended", 3, 8, returned_begin, ended, returned_check },
 	{ "drained", 3, 8, remember, drained, all_is_back },
 	{ "covered", 3, 8, covered_begin, covered, all_is_back },
+	{ "lost", 3, 256, lost_begin, lost, lost_check },
 	{ "moves", 3, 8, short_begin, moves, end_caches },
 	{ "evict", 3, 8, evict_begin, evict, end_caches },
 	{ "never", 3, 8, never_begin, never, never_check },

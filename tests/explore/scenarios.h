@@ -85,6 +85,7 @@ void returned_begin(void), returned(int thread), returned_check(void);
 void ended(int thread);
 void drained(int thread);
 void covered_begin(void), covered(int thread);
+void lost_begin(void), lost(int thread), lost_check(void);
 void moves(int thread);
 void evict_begin(void), evict(int thread);
 void never_begin(void), never(int thread), never_check(void);

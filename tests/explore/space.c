@@ -118,6 +118,45 @@ void drained(int thread)
 	}
 }
 
+/* ---- lost: an unmap fails in one of the calls that end ranges, or that drain for them ------------ */
+
+static int lost_times;
+
+void lost_begin(void)
+{
+	other = barcopy_open(BARCOPY_OPEN_ANY);
+	if (!other)
+		ex_fail("%s", barcopy_last_error());
+	rm_fail("RM_UNMAP_MEMORY:2=EIO,RM_UNMAP_MEMORY:3=EIO");
+}
+
+void lost(int thread)
+{
+	gdr_mh_t h;
+	void *p;
+	int rc;
+
+	in_context();
+	for (uint32_t i = 3; i; i--) {
+		MUST(barcopy_map_range(other, own[thread], 8, 0, &p, &h));
+		rc = barcopy_unmap_range(other, h);
+		if (rc && rc != EIO)
+			ex_fail("an end: errno %d (%s)", rc, barcopy_last_error());
+		if (rc)
+			__atomic_add_fetch(&lost_times, 1, __ATOMIC_RELAXED);
+		ex_progress();
+	}
+}
+
+/* Each is returned, and once; the second may come before the first was. */
+void lost_check(void)
+{
+	lost_times += gdr_close(other) == EIO;
+	if (lost_times < 1 || lost_times > 2)
+		ex_fail("%d calls have returned a failure, of two", lost_times);
+	rm_fail(NULL);
+}
+
 void moves(int thread)
 {
 	in_context();
