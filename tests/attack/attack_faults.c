@@ -491,13 +491,22 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 	static const char *const of_driver[] = { "RM_FREE", "RM_UNMAP_MEMORY", "UNPIN_BUFFER",
 						 "ioctl",   "munmap",	       "close", NULL };
 	/* Nothing is freed without its context. */
-	bool ends = is_call(call, "cuCtxPushCurrent"), driver = is_one_of(call, of_driver);
+	bool ends = false, driver = is_one_of(call, of_driver);
 	struct resources *now = &after->resources;
 	const struct resources *then = &before->resources;
 
-	for (size_t i = 0; i < COUNT(pairs); i++)
+	/* Addresses that are still mapped are not given back. */
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		bool own = is_call(call, "cuCtxPushCurrent") ||
+			   (is_call(call, "cuMemUnmap") &&
+			    is_call("cuMemAddressFree", pairs[i].ended[0]));
+
 		for (size_t j = 0; j < 2 && pairs[i].ended[j]; j++)
-			ends |= is_call(call, pairs[i].ended[j]);
+			own |= is_call(call, pairs[i].ended[j]);
+		if (own)
+			after->objects[i] = let(after->objects[i], before->objects[i], 1);
+		ends |= own;
+	}
 	if (keeps_memory(deed)) { /* which may be of another kind now, as may its host pages */
 		memcpy(after->objects, before->objects, sizeof(after->objects));
 		after->rm = before->rm;
@@ -505,9 +514,6 @@ static void forgive(const struct deed *deed, const char *call, const struct left
 		now->maps = then->maps;
 		now->mapped = then->mapped;
 	}
-	/* Of memory that stays unmapped, its address range too. */
-	for (size_t i = 0; ends && i < COUNT(pairs); i++)
-		after->objects[i] = let(after->objects[i], before->objects[i], 1);
 	if (ends || driver) {
 		after->rm.memories = (unsigned int)let(after->rm.memories, before->rm.memories, 3);
 		after->rm.maps = (unsigned int)let(after->rm.maps, before->rm.maps, 3);
