@@ -149,8 +149,6 @@ static int free_by_stream(CUdeviceptr addr, bool *freed)
 	int rc;
 
 	*freed = false;
-	if (!gdri_cu.cuMemFreeAsync || !gdri_cu.cuStreamCreate)
-		return gdri_fail(ENOTSUP, "this CUDA driver has no cuMemFreeAsync");
 	rc = GDRI_CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 	if (rc)
 		return rc;
