@@ -3,12 +3,14 @@
 #
 # The driver in an emulated machine.
 #
-# usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|results|stamp|stamped
+# usage: run.sh quick|matrix [PATTERN...]|row KERNEL/NAME|modules IMAGE PROVIDER GDRDRV|results|stamp|stamped
 #	quick	stock 6.1 and 6.12 with three kinds of pins; on 6.1 also libgdrapi, tools, clients;
 #		6.1 on arm64. quick_6.1, quick_6.12, quick_arm64: one of them
 #	matrix	the full tier: the rows of the file matrix, or those whose KERNEL/NAME has a
 #		PATTERN. Rows that have passed on the current sources are skipped (RERUN=1: none)
 #	row	one row: "row 6.1/library" is libgdrapi with its tools and clients
+#	modules	boots the kernel IMAGE (x86-64) with these two modules, which somebody else has built
+#		with the nv-p2p.h of 580, and runs the basic tests
 #	results	a page of all results
 #	stamp	a hash of the driver, its rig, its tests and the kernel; $O/kernel/passed has
 #		that of the last quick boot of 6.1 that passed
@@ -170,6 +172,16 @@ quick_arm64() {
 		rig.random=1 rig.fuzz=2000
 }
 
+modules() {
+	local K_DIR=$BUILD/modules K_ARCH=amd64 K_IMAGE
+	need $NEEDS_AMD64
+	W=$K_DIR K_IMAGE=$W/vmlinux
+	rm -rf "$W" && mkdir -p "$W/mod"
+	extract_vmlinux "$1" "$K_IMAGE" && cp "$2" "$W/mod/provider-580.ko" && cp "$3" "$W/mod/gdrdrv-580.ko" &&
+		guest_build || { fail "modules $*"; return; }
+	RIG_NO_HOSTCHECK=1 rig_boot "${1##*/}" rig.setups=580:persistent rig.only=node,data,map-wc,free-one
+}
+
 stamp() {
 	{ sources; release_of 6.1; } | sha256sum | cut -c1-16
 }
@@ -197,6 +209,7 @@ esac
 say "seed $seed (RIG_SEED= repeats it)"
 case $command in
 row) need $NEEDS_AMD64; one_row "${1:-}" ;;
+modules) modules "$@" ;;
 full | matrix) need $NEEDS_FULL; matrix "$@" ;;
 quick | quick_6.1 | quick_6.12 | quick_arm64) "$command" ;;
 *) sed -n 's/^# usage:/usage:/p' "$0" >&2; exit 2 ;;
