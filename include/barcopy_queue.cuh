@@ -488,9 +488,10 @@ BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned 
 	if (limit != BARCOPY_PORT_NO_LIMIT) {
 		now = barcopy_warp_cycles();
 		ask = now >= p->until || n > p->view.lines / 4;
-		p->until = now + 8192;
+		p->until = 0;
 		if (ask && !barcopy_port_reserve(p, n, start, limit))
 			return 0;
+		p->until = now + 8192;
 	}
 	*i = barcopy_port_add(p, BARCOPY_PORT_TICKET_AT, n);
 	if (!ask)
