@@ -85,6 +85,7 @@ for text in "$rm_says" "$in_short" 'ok +host works' 'dmabuf does not serve cuMem
 	'stand-in: no GPU is used'; do
 	expect "--sim: $text" $status "$text"
 done
+check "the trial of gdr_open() is not listed as a backend's" sh -c "! grep -qE '(gdr_open works|gdr_open does not serve)' '$out'"
 check "no escape sequence" sh -c "! grep -q '\\\033' '$out'"
 run GDRSIM_DEVICES=3 "$tool" --sim "$sim" --json
 json "three GPUs" '
