@@ -27,7 +27,7 @@ done
 # In JSON they are escaped, as are those of the environment and of options in messages.
 evil=$'x\x9b31m\xc2\x9b32m\x1b[33m\xc3\xa9'
 run GDRCOPY_BACKEND="$evil" "$build"/gdrcopy_doctor --sim "$sim" --json
-json "doctor: --json with control characters of the environment" 'assert any("x\ufffd31m\x9b32m\x1b[33m\xe9" in f["found"] for f in d["findings"]), d'
+json "doctor: --json with control characters of the environment" 'assert any("x\ufffd31m\x9b32m\x1b[33m\xe9" in f["found"] + (f["means"] or "") for f in d["findings"]), d'
 check "doctor: --json prints none of them" eval "! LC_ALL=C grep -q $'\xc2[\x80-\x9f]\|\x1b\|[^\xc3]\x9b' \"\$out\""
 run "$build"/gdrcopy_copybw -a "$evil"
 expect "copybw: a message with control characters of an option" 1 '' $'-a x\\?31m\\?32m\\?\\[33m\xc3\xa9: must be one of'
