@@ -58,6 +58,9 @@ def handle_of(stream, ordinal):
         if stream != "current" or torch is None:
             raise ValueError(f"no stream {stream!r}" if stream != "current" else
                              "stream \"current\" is PyTorch's, and torch is not imported")
+        raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+        if raw is not None:  # as the code that torch.compile makes: the object below takes microseconds
+            return raw(ordinal) or LEGACY
         stream = torch.cuda.current_stream(ordinal)
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:

@@ -147,6 +147,7 @@ def typestr(name):
     return f"{'|' if size == 1 else '<' if _FOREIGN == '>' else '>'}{name[0]}{size}"
 
 
+@functools.lru_cache(maxsize=None)
 def letter(name):
     """Of "float32": "f", for struct and memoryview; None: they have none."""
     return next((letter for letter, kind in _LETTERS.items() if len(letter) == 1 and letter != "g" and

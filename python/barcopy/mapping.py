@@ -151,7 +151,7 @@ class Mapping(Closable, Sized):
 
     def __setitem__(self, index: int | tuple[int, ...], value: Any) -> None:
         """Writes one element, by write()."""
-        self.write_bytes(_types.packed(self._where.type, value), self._place(index))
+        self.write(_types.packed(self._where.type, value), self._place(index))
 
     __iter__ = None  # each element would cross the link: array() or read()
     __contains__ = None

@@ -71,6 +71,14 @@ class Streams(Balanced):
                 value = self.pending(self.torch.stream)
                 self.assertEqual(m.read(1), bytes([value]))
                 self.torch.stream = self.cuda.stream()
+            # What PyTorch's builds with CUDA have: the handle alone, of an ordinal.
+            self.torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=[self.torch.stream].__getitem__)
+            value = self.pending(self.torch.stream)
+            self.torch.stream = None
+            self.assertEqual(m.read(1), bytes([value]))
+            self.torch._C._cuda_getCurrentRawStream = [0].__getitem__
+            value = self.pending(1)
+            self.assertEqual(m.read(1), bytes([value]))
         self.assertRaisesRegex(ValueError, "no stream 'other'", self.mem.read, stream="other")
 
     def test_each_call(self):
