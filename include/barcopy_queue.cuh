@@ -476,45 +476,32 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * shows a stop to the next post.
  *
  * A question takes as long as a number. So a post with a limit does not ask if it begins at most 8192
- * cycles, 4 us, after the thread's last one, of which barcopy_port_note() says that nobody needs to.
+ * cycles, 4 us, after one that found half of the ring free, and no more than a quarter of it taken by
+ * others since the thread's post before: so many may take numbers without a question at the same time.
  */
 BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
 				      unsigned long long *retired, unsigned long long *start,
 				      unsigned long long limit)
 {
-	unsigned long long now;
-	int ask = 0;
+	const int limited = limit != BARCOPY_PORT_NO_LIMIT;
+	const unsigned quarter = p->view.lines / 4;
+	unsigned long long now = limited ? barcopy_warp_cycles() : 0;
 
-	if (limit != BARCOPY_PORT_NO_LIMIT) {
-		now = barcopy_warp_cycles();
-		ask = now >= p->until || n > p->view.lines / 4;
-		p->until = 0;
-		if (ask && !barcopy_port_reserve(p, n, start, limit))
-			return 0;
-		p->until = now + 8192;
-	}
+	if (!limited || (now < p->until && n <= quarter))
+		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n);
+	else if (!barcopy_port_reserve(p, n, start, limit))
+		return 0;
 	*i = barcopy_port_add(p, BARCOPY_PORT_TICKET_AT, n);
-	if (!ask)
-		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n); /* nobody waits for it */
 	*retired = p->retired;
 	barcopy_port_look(p, 0);
+	if (limited) {
+		p->until = (unsigned)*i - p->next <= quarter &&
+					   (unsigned)(*i + n - p->retired) <= 2 * quarter
+				   ? now + 8192
+				   : 0;
+		p->next = (unsigned)*i + n;
+	}
 	return 1;
-}
-
-/*
- * Behind the lines of a post with a limit: the next one asks unless half of the ring was free, and
- * others have taken no more than a quarter of it since the thread's last: so many threads may take
- * numbers without a question at the same time.
- */
-BARCOPY_WARP_FN void barcopy_port_note(barcopy_poster_t *p, unsigned n, unsigned long long i,
-				       unsigned long long limit)
-{
-	if (limit == BARCOPY_PORT_NO_LIMIT)
-		return;
-	if ((unsigned)i - p->next > p->view.lines / 4 ||
-	    (unsigned)(i + n - p->retired) > p->view.lines / 2)
-		p->until = 0;
-	p->next = (unsigned)i + n;
 }
 
 /** Returns the number of the last post that any thread has begun: a wait for it is one for all of
@@ -552,7 +539,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
 		if (!post)
 			return 0;
 	}
-	barcopy_port_note(p, n, i, limit);
 	return post;
 }
 
@@ -725,8 +711,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 		i = barcopy_port_put(p, i, retired, data, (size + 3) / 4,
 				     BARCOPY_PORT_HEAD_CALL |
 					     (claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
-		if (i)
-			barcopy_port_note(p, 1, i - 1, limit);
 		if (claim || !i)
 			break;
 		claim = barcopy_port_seek(p, start, limit);
