@@ -28,6 +28,7 @@
 #define BETWEEN_READS "m"
 #define GATHERED      ""
 #define AFTER_WRITE   "s"
+#define BEFORE_WORD   "s"
 #define PUSH	      "s"
 #define FULL	      "m"
 #define READ_DONE     "l"
@@ -40,6 +41,7 @@
 #define BETWEEN_READS "d"
 #define GATHERED      "g"
 #define AFTER_WRITE   "s"
+#define BEFORE_WORD   "f"
 #define PUSH	      "gS"
 #define FULL	      "f"
 #define READ_DONE     "D"
@@ -219,7 +221,7 @@ static void copy_fences_queue(const struct fence_watch *w, const struct gdri_cop
 		FENCES_ARE(plan, gdri_queue_send(&q, message, sizes[i], 0, 0), 0, sizes[i],
 			   "w" PUSH, "w");
 	FENCES_ARE(plan, gdri_queue_send(&q, message, 1, BARCOPY_QUEUE_ORDERED, 0), 0, 1,
-		   AFTER_WRITE "w" PUSH, "w");
+		   BEFORE_WORD "w" PUSH, "w");
 	for (size_t i = 0; i < 5 * 8; i++)
 		line[i] = UINT64_C(1) << BARCOPY_QUEUE_DATA_BITS | UINT64_C(48) << 56;
 	for (int i = 0; i < 5; i++) /* the fourth line is a quarter of the ring: a credit */
