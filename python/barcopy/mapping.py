@@ -449,7 +449,7 @@ class Mapping(Closable, Sized):
             raise BufferError("the mapping is read-only")
         if _types.is_bytes(self._where.type) and self._where.shape is None:
             return self.view()
-        letter = _types.letter(self.dtype)
+        letter = _types.letter(self._where.type or _types.BYTES)
         if letter:
             return self.view().cast(letter, self.shape)
         try:

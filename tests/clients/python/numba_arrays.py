@@ -99,7 +99,8 @@ for name_, part_ in FORMS.items():
             equal(array.copy_to_host().tolist(), (want + 1).tolist())
 
 
-for name_, part_ in {"every second": lambda a: a[::2], "transposed": lambda a: a.T, "a column": lambda a: a[:, 1],
+# Not a.T: of two dimensions Numba makes a new array in order (DeviceNDArray.transpose()).
+for name_, part_ in {"every second": lambda a: a[::2], "a column": lambda a: a[:, 1],
                      "Fortran's order": lambda a: cuda.to_device(numpy.asfortranarray(a.copy_to_host()))}.items():
     @test(f"refused: {name_}")
     def _(gdr, part=part_):
