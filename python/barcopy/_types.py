@@ -197,7 +197,10 @@ def _code(name, value):
 def packed(name, value):
     """The bytes of one element."""
     try:
-        if name and name.startswith("complex"):
+        form = letter(name or BYTES)
+        if form:
+            return struct.pack(form, value)
+        if name in KNOWN and name.startswith("complex"):
             value, form = complex(value), 2 * letter(f"float{4 * itemsize(name)}")
             return struct.pack(form, value.real, value.imag)
         if name == "bfloat16":
@@ -206,26 +209,23 @@ def packed(name, value):
             return struct.pack("=H", bits >> 16)
         if name in _SMALL:
             return bytes([_code(name, float(value))])
-        form = letter(name or BYTES)
-        if form is None:
-            raise TypeError(f"an element of {name} is unknown here: write() the values, or fill(0)")
-        return struct.pack(form, value)
     except (struct.error, OverflowError, ValueError) as why:
         raise ValueError(f"{value!r} is no {name or BYTES}: {why}") from None
+    raise TypeError(f"an element of {name} is unknown here: write() the values, or fill(0)")
 
 
 def unpacked(name, data):
     """One element of these bytes, as a number of Python."""
-    if name and name.startswith("complex"):
+    form = letter(name or BYTES)
+    if form:
+        return struct.unpack(form, data)[0]
+    if name in KNOWN and name.startswith("complex"):
         return complex(*struct.unpack(2 * letter(f"float{4 * itemsize(name)}"), data))
     if name == "bfloat16":
         return struct.unpack("=f", struct.pack("=I", struct.unpack("=H", data)[0] << 16))[0]
     if name in _SMALL:
         return _codes(name)[data[0]]
-    form = letter(name or BYTES)
-    if form is None:
-        raise TypeError(f"an element of {name} is no number of Python: use array() or read()")
-    return struct.unpack(form, data)[0]
+    raise TypeError(f"an element of {name} is no number of Python: use array() or read()")
 
 
 def packed_all(name, values):

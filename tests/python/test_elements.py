@@ -107,8 +107,11 @@ class Elements(Case):
         self.assertRaises(TypeError, iter, m)
         self.assertRaises(TypeError, lambda: 0 in m)
         self.assertRaises(TypeError, self.gdr.map(m, read_only=True).__setitem__, (0, 0), 1)
-        records = self.gdr.map(Interface(self.mem.address, (4,), "|V8"))
-        self.assertRaisesRegex(TypeError, "no number of Python", lambda: records[0])
+        for typestr in "|V8", "<f16", "<c32", ">f4":
+            unknown = self.gdr.map(Interface(self.mem.address, (4,), typestr))
+            self.assertRaisesRegex(TypeError, "no number of Python", lambda m=unknown: m[0])
+            self.assertRaisesRegex(TypeError, "is unknown here", unknown.__setitem__, 0, 1)
+            self.assertRaisesRegex(TypeError, "is unknown here", unknown.fill, 1)
         m.close()
         self.assertRaises(barcopy.Closed, lambda: m[0, 0])
         self.assertRaises(barcopy.Closed, m.__setitem__, (0, 0), 1)
