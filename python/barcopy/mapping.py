@@ -70,6 +70,7 @@ class Mapping(Closable, Sized):
         self._formats = _types.formats(where.type)
         self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
         self._rows = bool(where.type) and len(where.shape or ()) > 1
+        self._element = self.itemsize
         self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
         self._handle = life._as_parameter_ = handle
@@ -136,18 +137,24 @@ class Mapping(Closable, Sized):
     def _place(self, index):
         """The offset of an element."""
         indices = index if isinstance(index, tuple) else (index,)
-        if len(indices) != self.ndim or any(isinstance(i, slice) or i is None or i is Ellipsis for i in indices):
-            raise TypeError(f"m[...] is one element, here with {self.ndim} indices: parts are m.array()[...]")
+        shape = self.shape
         place = 0
-        for i, length in zip(map(operator.index, indices), self.shape):
-            if not -length <= i < length:
-                raise IndexError(f"index {i} is out of range: the length is {length}")
-            place = place * length + i % length
-        return place * self.itemsize
+        try:
+            if len(indices) != len(shape):
+                raise TypeError
+            for i, length in zip(map(operator.index, indices), shape):
+                if not -length <= i < length:
+                    raise IndexError(f"index {i} is out of range: the length is {length}")
+                place = place * length + i % length
+        except TypeError:
+            raise TypeError(f"m[...] is one element, here with {self.ndim} indices: parts are m.array()[...]") from None
+        return place * self._element
 
     def __getitem__(self, index: int | tuple[int, ...]) -> Any:
         """One element as a number of Python, by read(). Parts are array()'s."""
-        return _types.unpacked(self._where.type, self.read(self.itemsize, self._place(index)))
+        element = bytearray(self._element)
+        self._read_into(element, self._place(index), self._stream)
+        return _types.unpacked(self._where.type, element)
 
     def __setitem__(self, index: int | tuple[int, ...], value: Any) -> None:
         """Writes one element, by write()."""
