@@ -69,7 +69,8 @@ version_of() {
 # kept_by_dkms DIRECTORY KERNEL: the Module.symvers that dkms has kept of builds of that source
 kept_by_dkms() {
 	for d in "$root"/var/lib/dkms/nvidia*/*/source; do
-		case $1/ in "$(cd "$d" 2>/dev/null && pwd -P)"/*) ls "${d%/source}/$2"/*/module/Module.symvers 2>/dev/null ;; esac
+		of=$(cd "$d" 2>/dev/null && pwd -P) || continue # removed: the link leads nowhere
+		case $1/ in "$of"/*) ls "${d%/source}/$2"/*/module/Module.symvers 2>/dev/null ;; esac
 	done
 }
 

@@ -126,6 +126,9 @@ kept() { # NAME KERNEL
 }
 kept nvidia 6.1-other
 judge "dkms has kept another kernel's Module.symvers" "$src/nvidia-580.95.05/nvidia open EXPORT_SYMBOL"
+kept nvidia-gone 6.1-test
+ln -s "$src/nvidia-gone" "$tmp/root/var/lib/dkms/nvidia-gone/580.95.05/source"
+judge "... and this kernel's, of a source that has been removed" "$src/nvidia-580.95.05/nvidia open EXPORT_SYMBOL"
 tree 580.95.05 OE '' 'nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia'
 for name in nvidia nvidia-open; do
 	kept $name 6.1-test
