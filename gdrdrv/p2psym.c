@@ -3,8 +3,9 @@
  * Never loaded and no part of gdrdrv.ko. The kernel's build computes from nv-p2p.h the versions
  * (CRCs) of the functions that gdrdrv takes from the GPU driver, and writes them to Module.symvers.
  * The Makefile renames the module there to nvidia, and builds gdrdrv with that file where the GPU
- * driver's source has none. A version depends on the types in the header alone, so these are the
- * versions that nvidia.ko has if it was built from the same header for the same kernel.
+ * driver's source has none. A version depends on the types in the header, so these are the versions
+ * that nvidia.ko has if it was built from the same header for the same kernel. With
+ * CONFIG_GENDWARFKSYMS it depends on the names of the parameters too: they are those of nv-p2p.c.
  *
  * P2PSYM_EXPORT: as the GPU driver exports them, EXPORT_SYMBOL or EXPORT_SYMBOL_GPL.
  */

@@ -98,11 +98,11 @@ choose() {
 has_versions() { # SYMVERS
 	case $1 in *Module.symvers) return ;; esac
 	grep -qsx CONFIG_MODVERSIONS=y "$headers/include/config/auto.conf" || return 0
-	for f in "$headers"/scripts/genksyms/genksyms "$headers"/scripts/gendwarfksyms/gendwarfksyms; do
-		[ -x "$f" ] && return
-	done
+	program=genksyms # from 6.14 on one of two
+	grep -qsx CONFIG_GENDWARFKSYMS=y "$headers/include/config/auto.conf" && program=gendwarfksyms
+	[ -x "$headers/scripts/$program/$program" ] && return
 	say "kernel $kernel refuses modules without versions of symbols (CONFIG_MODVERSIONS), and its"
-	say "headers lack the program that computes them (scripts/genksyms): install them again, or"
+	say "headers lack the program that computes them (scripts/$program): install them again, or"
 	say "name a directory with the GPU driver's Module.symvers with NVIDIA_SRC=; then run"
 	say "    dkms install gdrdrv/$release -k $kernel"
 	return 1
