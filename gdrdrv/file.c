@@ -90,7 +90,8 @@ struct gdrdrv_file *gdrdrv_file_after(unsigned long id)
 
 /*
  * Counts @pins more pins of the user, 1 or -1. -ENOMEM: the user has as many as max_pins_per_user.
- * With -1 it may run inside the free callback: it allocates nothing, because the entry exists.
+ * With -1 it may run inside the free callback: it allocates nothing, because the entry exists, and
+ * says so to lockdep, which would take GFP_KERNEL for a reclaim under the GPU driver's locks.
  */
 int gdrdrv_user_count(kuid_t uid, int pins)
 {
@@ -108,7 +109,7 @@ int gdrdrv_user_count(kuid_t uid, int pins)
 		}
 		n += pins;
 		now = xa_cmpxchg(&gdrdrv_users, __kuid_val(uid), was, n ? xa_mk_value(n) : NULL,
-				 GFP_KERNEL);
+				 pins > 0 ? GFP_KERNEL : GFP_NOWAIT);
 	} while (now != was && !xa_is_err(now));
 	return xa_err(now);
 }

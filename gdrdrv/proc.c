@@ -59,7 +59,7 @@ static int gdrdrv_proc_pins(struct seq_file *seq, void *unused)
 	unsigned long id = 0;
 
 	seq_puts(seq, "# tgid uid handle va bytes page_size ranges mapping state descriptor\n");
-	while ((file = gdrdrv_file_after(id))) {
+	while (!seq_has_overflowed(seq) && (file = gdrdrv_file_after(id))) {
 		gdrdrv_proc_file(seq, file);
 		id = file->id;
 		gdrdrv_file_put(file);
