@@ -344,7 +344,7 @@ BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
 }
 
 /** The first call of a thread, as early as it can be. No call ends the use. Returns 1, or 0 if the
- *  library has another layout: then each other call returns 0. */
+ *  library has another layout: then make no call that waits; posts return 0. */
 BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t view)
 {
 	int known = view.generation >> 56 == BARCOPY_QUEUE_VERSION;
@@ -475,7 +475,7 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * *retired: what was known before: a test by it does not wait for the look that begins here, which
  * shows a stop to the next post.
  *
- * A question takes as long as a number. So a post with a limit does not ask if it begins at most 8192
+ * A question takes as long as a number. So one post with a limit does not ask if it begins at most 8192
  * cycles, 4 us, after one that found half of the ring free, and no more than a quarter of it taken by
  * others since the thread's post before: so many may take numbers without a question at the same time.
  */
@@ -487,7 +487,7 @@ BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned 
 	const unsigned quarter = p->view.lines / 4;
 	unsigned long long now = limited ? barcopy_warp_cycles() : 0;
 
-	if (!limited || (now < p->until && n <= quarter))
+	if (!limited || (now < p->until && n == 1))
 		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n);
 	else if (!barcopy_port_reserve(p, n, start, limit))
 		return 0;

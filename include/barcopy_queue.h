@@ -224,9 +224,12 @@ int barcopy_port_get_view(barcopy_port_t port, barcopy_port_view_t *view);
  * one with BARCOPY_WARP_ORDERED, the calling thread then sees what the poster had stored before, as
  * after barcopy_queue_receive(). One thread at a time.
  *
- * Without BARCOPY_PORT_MANUAL it first retires the posts of the receive before, and kernels see that at
- * once. If all have BARCOPY_PORT_UNAWAITED, kernels may see it later: when 32 are retired (a quarter of
- * a ring of less than 128 lines), or before a receive waits.
+ * Without BARCOPY_PORT_MANUAL it first retires the posts of the receive before, and kernels that
+ * wait for these see that at once. Kernels that wait for space see it later: when 32 are retired (a
+ * quarter of a ring of less than 128 lines), or before a receive waits; so do those that wait for
+ * posts of BARCOPY_PORT_UNAWAITED alone. Do not wait between two receives for a kernel that may
+ * wait for space. Retiring comes behind the calling thread's copies, but not behind a word or line
+ * that it has posted: barcopy_fence() with BARCOPY_FENCE_AFTER_WRITE orders these.
  * @param messages    entries from *count on are undefined afterwards
  * @param count       set to the number of posts received; to 0 with ETIMEDOUT and EPIPE
  * @param timeout_ns  as in barcopy_queue_send(), but calls with 0 check the CUDA context as well
