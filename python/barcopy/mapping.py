@@ -73,6 +73,7 @@ class Mapping(Closable, Sized):
         self._element = self.itemsize
         self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
+        self._used = weakref.ref(life)  # by busy, after close()
         self._handle = life._as_parameter_ = handle
         self._target = _Target.pack(handle, pointer, self.nbytes, not self.read_only, *library().words)
         _dlpack.sweep()
@@ -90,11 +91,9 @@ class Mapping(Closable, Sized):
     def busy(self) -> bool:
         """True while views of it, or calls in progress, keep it mapped, also after close()."""
         _dlpack.sweep()
-        return self._ended() is not None if self._life is None else self._users() > 0
+        return self._used() is not None if self._life is None else self._users() > 0
 
     def _end(self):
-        if self._life is not None:
-            self._ended = weakref.ref(self._life)
         super()._end()
         _dlpack.sweep()
 

@@ -9,6 +9,7 @@ import collections
 import ctypes
 import gc
 import os
+import signal
 import sys
 import unittest
 
@@ -84,12 +85,12 @@ class Interrupts(Case):
         self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
         sys.unraisablehook = lambda what: self.noise.append((what.exc_value, what.object))
 
-    def interrupted(self, call, at):
-        """Whether the call came to its instruction number `at`, where KeyboardInterrupt was raised."""
-        seen = 0
+    def interrupted(self, call, at, handler=signal.default_int_handler):
+        """Whether the call came to its instruction number `at`, where the handler ran: it raises KeyboardInterrupt."""
+        seen, ran = 0, False
 
         def trace(frame, event, _):
-            nonlocal seen
+            nonlocal seen, ran
             if os.path.dirname(frame.f_code.co_filename) != FOLDER:
                 return None
             frame.f_trace_opcodes = True
@@ -97,7 +98,8 @@ class Interrupts(Case):
                 seen += 1
                 if seen == at:
                     sys.settrace(None)
-                    raise KeyboardInterrupt
+                    ran = True
+                    handler(signal.SIGINT, frame)
             return trace
 
         before = sys.gettrace()
@@ -105,10 +107,10 @@ class Interrupts(Case):
         try:
             call()
         except KeyboardInterrupt:
-            return True
+            pass
         finally:
             sys.settrace(before)
-        return False
+        return ran
 
     def at_each_instruction(self, call, prepare=lambda: ()):
         """call(made, *prepare()) appends what it makes to `made`; the program then closes what it got."""
@@ -209,6 +211,40 @@ class Interrupts(Case):
         for run in pin, cache, memory, rings, of_memory, context:
             with self.subTest(run.__name__):
                 self.at_each_instruction(run)
+
+    def test_closing_handler(self):
+        """A signal handler, or another thread, closes what a call uses or closes."""
+        buffer = bytearray(64)
+        for name, call in {
+            "close": lambda m: m.close(),
+            "with": lambda m: m.__exit__(None, None, None),
+            "busy": lambda m: m.busy,
+            "repr": repr,
+            "write": lambda m: m.write(buffer),
+            "element": lambda m: m[0],
+            "words": lambda m: (m.put32(0, 1), m.get64(8)),
+            "waits": lambda m: m.wait32(0, "!=", m.get32(0) ^ 1, timeout=1),
+            "view": lambda m: m.view()[0],
+            "map": lambda m: self.gdr.map(m).close(),
+            "exchange": lambda m: self.gdr.map(Foreign(m)).close(),
+        }.items():
+            with self.subTest(name):
+                at, ran = 0, True
+                while ran:
+                    at += 1
+                    m = self.gdr.map(self.mem.address, 64)
+
+                    def used():
+                        try:
+                            call(m)
+                        except barcopy.Closed:
+                            pass
+
+                    ran = self.interrupted(used, at, lambda *_: m.close())
+                    m.close()
+                    self.assertEqual((m.closed, m.busy), (True, False))
+                    self.assertEqual((self.ledger.still_open(), self.ledger.wrong, self.noise),
+                                     (collections.Counter(), [], []), f"instruction {at}")
 
     def test_stream(self):
         """The caller's CUDA context stays as it was."""
