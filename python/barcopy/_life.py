@@ -29,7 +29,7 @@ _Self = TypeVar("_Self", bound="Closable")
 consume = deque(maxlen=0).extend
 _living = set()  # of _Living
 _ours = [True]  # empty once the interpreter ends, which releases nothing more, or in a forked child: its parent's
-_closers = {}  # thread: the errors of what ends in it, for the close() that it is in
+_closers = {}  # thread: a weak reference to the errors of what ends in it, for the close() that it is in
 
 
 @atexit.register
@@ -59,12 +59,23 @@ def once(things, is_made=None):
     return filter(is_made, compress(things, _ours))
 
 
+class _Errors(list):
+    """Of one close(): gone with it, also if Ctrl-C comes before it has taken them out of _closers."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _nobody():
+    """In the place of a dead reference."""
+
+
 def _failed(number):
     """An end that failed. The close() that this thread is in raises it, else it is an error in a destructor."""
     why = _lib.error(number)
-    if get_ident() not in _closers:
+    errors = _closers.get(get_ident(), _nobody)()
+    if errors is None:
         raise why
-    _closers[get_ident()].append(why)
+    errors.append(why)
 
 
 class AtEnd:
@@ -168,9 +179,9 @@ class Closable:
         Releases it now, or with its last user: a view, a call in progress, or an object made from it. Raises the
         error of a release that failed; it is closed all the same, and a second call does nothing.
         """
-        thread, errors = get_ident(), []
+        thread, errors = get_ident(), _Errors()
         outer = _closers.get(thread)
-        _closers[thread] = errors
+        _closers[thread] = weakref.ref(errors)
         try:
             self._end()
         finally:

@@ -7,6 +7,7 @@ Whatever the library has given is given back, once.
 import array
 import collections
 import ctypes
+import errno
 import gc
 import os
 import signal
@@ -14,7 +15,7 @@ import sys
 import unittest
 
 import barcopy
-from barcopy import _lib
+from barcopy import _lib, _life
 from test_barcopy import Case, Device, Foreign, mapping, numpy
 
 FOLDER = os.path.dirname(os.path.abspath(barcopy.__file__))
@@ -211,6 +212,16 @@ class Interrupts(Case):
         for run in pin, cache, memory, rings, of_memory, context:
             with self.subTest(run.__name__):
                 self.at_each_instruction(run)
+
+    def test_errors_of_later_ends(self):
+        """An interrupted close() takes no errors of what ends later."""
+        at, ran = 0, True
+        while ran:
+            at += 1
+            m = self.gdr.map(self.mem.address, 64)
+            ran = self.interrupted(m.close, at)
+            self.assertRaises(barcopy.Error, _life._failed, errno.EIO)
+            m.close()
 
     def test_closing_handler(self):
         """A signal handler, or another thread, closes what a call uses or closes."""
