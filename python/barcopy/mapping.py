@@ -278,13 +278,14 @@ class Mapping(Closable, Sized):
         pieces = list(pieces)
         segments = (_lib.Segment * max(len(pieces), 1))()
         held = []
-        for segment, (offset, buffer, *ordered) in zip(segments, pieces):
+        for segment, piece in zip(segments, pieces):
+            offset, buffer, ordered = piece if len(piece) == 3 else (*piece, False)
             self._refuse_part(offset)
             host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
             held.append(host)
             segment.host_ptr = ctypes.cast(host, c_void_p)
             segment.map_ptr = self._at(offset, segment.size)
-            segment.flags = _lib.COPY_ORDERED if ordered and ordered[0] else 0
+            segment.flags = _lib.COPY_ORDERED if ordered else 0
         self._before(stream)
         self._use(call, segments, len(pieces), 0 if fence else _lib.COPY_NO_FENCE)
 

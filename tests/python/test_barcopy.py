@@ -162,6 +162,8 @@ class Copies(Case):
         self.assertEqual((a, b), (b"two", b"3" * 100))
         self.mem.read_pieces([])
         self.assertRaises(ValueError, self.mem.write_pieces, [(0, b"NEW"), (self.mem.size, b"x")])
+        for wrong in (0,), (0, b"NEW", True, 3):
+            self.assertRaises(ValueError, self.mem.write_pieces, [wrong])
         self.assertEqual(self.mem.read(3), b"one")  # none of it was done
 
     def test_tensors_of_the_cpu(self):
