@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 _is_handle, _is_memory = attrgetter("h"), attrgetter("handle.h")
 
 
+def _nanoseconds(seconds):
+    ns = seconds * 1e9
+    if not 0 <= ns < 2**64:
+        raise ValueError(f"a time of {seconds} seconds")
+    return int(ns)
+
+
 class BarInfo(NamedTuple):
     total: int
     used: int
@@ -177,8 +184,7 @@ class Context(Closable):
         device = _lib.ordinal(device)
         options = _lib.PortOptions(ctypes.sizeof(_lib.PortOptions), fitting(c_uint32, lines, "lines"),
                                    manual and _lib.PORT_MANUAL,
-                                   *(fitting(ctypes.c_uint64, int(value * 1e9), "a time")
-                                     for value in (spin, yielding, sleep)))
+                                   *map(_nanoseconds, (spin, yielding, sleep)))
         port = c_void_p()
         with Life(map(library().barcopy_port_destroy, once((port,), truth)), (self._in_use(),)) as life:
             check(library().barcopy_port_create(self._in_use(), device, byref(options), byref(port)))

@@ -496,7 +496,8 @@ class Queues(Case):
             self.assertEqual(self.mem.get64(0), 0)
         self.assertRaises(barcopy.Closed, port.receive)
         self.raises_errno(errno.EINVAL, self.gdr.port, lines=17)
-        self.assertRaises(ValueError, self.gdr.port, sleep=-1)
+        for seconds in -1, float("inf"), float("nan"), 2**64 / 1e9:
+            self.assertRaises(ValueError, self.gdr.port, sleep=seconds)
 
     def test_closed_in_a_wait(self):
         port, queue = self.gdr.port(spin=1e-6, sleep=1e-3), self.gdr.queue(lines=16)
