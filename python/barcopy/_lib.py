@@ -167,7 +167,7 @@ _PROTOTYPES = {
     "barcopy_queue_destroy": (c_int, c_void_p),
 }
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler's first call may come while its thread loads the library
 _loaded = None
 
 

@@ -946,6 +946,25 @@ class Objects(Case):
         self.mem.close()
         self.assertRegex(repr(self.mem), "^<closed Memory")
 
+    def test_loaded_by_a_signal_handler(self):
+        """Its thread is loading the library at that moment."""
+        versions, load = [], _lib._load
+
+        def interrupted():
+            if not versions:
+                versions.append(None)
+                versions.append(barcopy.library_version())
+            return load()
+
+        def call():
+            versions.append(barcopy.library_version())
+
+        with mock.patch.object(_lib, "_loaded", None), mock.patch.object(_lib, "_load", interrupted):
+            thread = threading.Thread(target=call, daemon=True)
+            thread.start()
+            thread.join(60)
+        self.assertEqual(versions[1:], 2 * [(2, 6)])
+
     def test_sync_memops(self):
         """Of an allocation of the program, which begins without the attribute on this stand-in."""
         cuda, device = current_context(self), ctypes.c_uint64()
