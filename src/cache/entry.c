@@ -38,12 +38,12 @@ int gdri_cache_lost(struct gdri_cache *cache)
 {
 	struct gdri_first first;
 
-	if (!atomic_load(&cache->any_lost))
+	/* Before the failure is taken: one that comes meanwhile sets it again. */
+	if (!atomic_load(&cache->any_lost) || !atomic_exchange(&cache->any_lost, false))
 		return 0;
 	pthread_mutex_lock(&cache->lost_lock);
 	first = cache->lost;
 	cache->lost.rc = 0;
-	atomic_store(&cache->any_lost, false);
 	pthread_mutex_unlock(&cache->lost_lock);
 	return gdri_first_failure(&first);
 }

@@ -129,8 +129,8 @@ int gdri_cuda_alloc(struct gdri_allocation *allocation, enum gdri_allocation_kin
 		    void *context, size_t size, bool cached, int fd);
 
 /*
- * Waits for no work that uses it unless it is busy. 0 or -errno: it ends in either case. Memory that the end of its
- * context, a reset or the end of CUDA has freed is no failure.
+ * Waits for no work that uses it unless it is busy. 0 or -errno: it ends in either case. Memory
+ * that the end of its context, a reset or the end of CUDA has freed is no failure.
  */
 int gdri_cuda_free(struct gdri_allocation *allocation);
 
