@@ -47,15 +47,15 @@ Mutant = collections.namedtuple('Mutant', 'file function line op text source pro
 
 
 # Of tools/: which scripts run what is there. The rest of the tools, in perf/, uses tools/common.
-TOOL_TESTS = {'doctor': ['tools/test_doctor'], 'sanity': ['tools/test_sanity', 'tools/test_inherited'],
-              'common': ['tools/test_tools', 'tools/test_copy_tools', 'tools/test_sanity', 'tools/test_doctor']}
+TOOL_TESTS = {'doctor': 'doctor tools progress', 'sanity': 'sanity inherited tools progress',
+              'common': 'tools copy_tools sanity doctor progress'}
 LONG = 300  # seconds, for a program that runs alone
 PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(
     [p, '-c', 'import numpy'], stderr=subprocess.DEVNULL).returncode), 'python3')
 
 
 def tool_tests(file):
-    return TOOL_TESTS[re.split('[/.]', file)[1]]
+    return [f'tools/test_{name}' for name in TOOL_TESTS[re.split('[/.]', file)[1]].split()]
 
 
 def layer(file):
@@ -354,6 +354,22 @@ def fences():
 
 # ---- runs ---------------------------------------------------------------------------------------------
 
+def kill_session(leader):
+    """Kills the processes of a session: a program of Check gives each test a process group."""
+    found = True
+    while found:  # one may fork meanwhile
+        found = False
+        for stat in glob.glob('/proc/[0-9]*/stat'):
+            try:
+                with open(stat) as f:
+                    words = f.read().rsplit(')', 1)[1].split()
+                if int(words[3]) == leader.pid and words[0] not in 'XZ':
+                    os.kill(int(stat.split('/')[2]), signal.SIGKILL)
+                    found = True
+            except (OSError, IndexError):
+                pass
+
+
 class Runner:
     def __init__(self, out, programs):
         self.programs, self.base, self.lock, self.seen = programs, {}, threading.Lock(), f'{out}/mutants.json'
@@ -362,12 +378,17 @@ class Runner:
         self.env = dict(CK_RUN_CASE='calls') if programs == ['test_copy_fences'] else {}
         self.hits = collections.Counter()
         self.turn, self.running, self.alone = threading.Condition(), 0, False
+        self.children, self.ended = set(), False
         if os.path.exists(self.seen):
             with open(self.seen) as f:
                 self.hits.update(json.load(f))
         os.makedirs(out, exist_ok=True)
-        self.dir = tempfile.mkdtemp(prefix='mutants.', dir=out)
+        self.out, self.dir = out, tempfile.mkdtemp(prefix='mutants.', dir=out)
         self.tree = f'{self.dir}/tree'
+
+    def copy(self):
+        """Copies the tree, with what is built in `out`."""
+        out = self.out
         os.mkdir(self.tree)
         for name in ('Makefile', 'CHANGELOG.md', 'LICENSE', 'README.md', 'src', 'include', 'tests', 'sim', 'perf',
                      'tools', 'docs', 'python', 'packaging', 'examples'):
@@ -386,8 +407,33 @@ class Runner:
 
     def make(self, tree, targets):
         env = {k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL')}
-        return subprocess.run(['make', '-s', '-C', tree, 'O=build', *targets], env=env, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return self.child(['make', '-s', '-C', tree, 'O=build', *targets], None, env=env, stdout=subprocess.PIPE)
+
+    def child(self, words, limit, **options):
+        """Runs a command in a session of its own, and ends what is left of that; None if it exceeds the limit."""
+        with self.lock:
+            if self.ended:
+                raise SystemExit(1)
+            p = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True,
+                                 start_new_session=True, **options)
+            self.children.add(p)
+        try:
+            text, _ = p.communicate(timeout=limit)
+            return subprocess.CompletedProcess(words, p.returncode, text)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            kill_session(p)
+            p.wait()
+            with self.lock:
+                self.children.remove(p)
+
+    def end(self):
+        """Ends each child; none begins any more."""
+        with self.lock:
+            self.ended = True
+            for p in self.children:
+                kill_session(p)
 
     def command(self, tree, program):
         """Its words and its environment: a program of build/tests, a script tests/DIR/NAME.sh, or a file of
@@ -433,30 +479,16 @@ class Runner:
     def once(self, tree, program, limit, wanted):
         os.makedirs(f'{tree}/tmp', exist_ok=True)
         words, env = self.command(tree, program)
-        p = subprocess.Popen(words, cwd=tree, stdin=subprocess.DEVNULL, text=True, env=env, start_new_session=True,
-                             stdout=subprocess.PIPE if wanted else subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        hangs = False
-        try:
-            text, _ = p.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            text, hangs = '', True
-        # What is left of its session: Check gives each test a process group.
-        for stat in glob.glob('/proc/[0-9]*/stat'):
-            try:
-                with open(stat) as f:
-                    if int(f.read().rsplit(')', 1)[1].split()[3]) == p.pid:
-                        os.kill(int(stat.split('/')[2]), signal.SIGKILL)
-            except (OSError, IndexError):
-                pass
-        p.wait()
-        return 'hangs' if hangs else p.returncode not in (0, 77) and (not wanted or wanted in text)
+        p = self.child(words, limit, cwd=tree, env=env, stdout=subprocess.PIPE if wanted else subprocess.DEVNULL)
+        return 'hangs' if not p else p.returncode not in (0, 77) and (not wanted or wanted in p.stdout)
 
     def begin(self):
         """Builds the tree without a change, and times the programs; one that fails serves no more."""
         others = ['tools', 'build/tests/test_doctor'] if any('/' in p for p in self.programs) else []
         others += ['build/tests/explore'] if self.scripts else []
-        built = self.make(self.tree, [f'-j{jobs}', 'lib', 'sim', *others,
-                                      *(f'build/tests/{p}' for p in self.programs if '/' not in p)])
+        # In a thread: SIGTERM's exception ends the main one at any place.
+        built = pool.submit(self.make, self.tree, [f'-j{jobs}', 'lib', 'sim', *others, *(
+            f'build/tests/{p}' for p in self.programs if '/' not in p)]).result()
         if built.returncode or not self.extension(self.tree):
             sys.exit(built.stdout or 'the extension is not built')
 
@@ -637,6 +669,7 @@ def main():
                         for p in tool_tests(x.file)})
     runner = Runner(a.o, ['test_copy_fences'] if a.fences else programs)
     try:
+        runner.copy()
         bad = runner.begin()
         ok(not bad, 'without a change the programs pass' + ''.join(f'; not {p}' for p in bad))
         for seed, mutants in rounds.items():
@@ -667,6 +700,7 @@ def main():
             if l in floors and all(wanted(Mutant(f, *6 * [0])) for f in files if layer(f) == l):
                 ok(rate(n) >= floors[l], f'{l}: {rate(n):.0f}% die, at least {floors[l]}% must')
     finally:
+        runner.end()
         pool.shutdown(cancel_futures=True)
         shutil.rmtree(runner.dir, ignore_errors=True)
     if equivalents:
@@ -675,4 +709,5 @@ def main():
     return 1 if failed else 0
 
 
-sys.exit(main())
+if __name__ == '__main__':
+    sys.exit(main())
