@@ -37,7 +37,7 @@ class Checker:
         self.here = commands.Here(ROOT, self.build)
         self.env = dict(os.environ, LD_LIBRARY_PATH=f"{self.sim}:{self.build}",
                         LD_PRELOAD=os.path.join(self.sim, "libnvidia_node.so"),
-                        GDRSIM_ASYNC_DELAY_US="50000",  # work is queued long enough to be run into
+                        GDRSIM_ASYNC_DELAY_US="300000",  # queued longer than a block runs on a busy machine
                         PYTHONPATH=os.path.join(ROOT, "python"), PYTHONDONTWRITEBYTECODE="1")
 
     def run(self, words, **more):
