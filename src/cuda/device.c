@@ -96,10 +96,8 @@ int gdri_cuda_total_memory(int device, uint64_t *bytes)
 {
 	size_t total;
 	CUdevice dev;
-	int rc = gdri_cuda_find_device(device, &dev);
+	int rc = gdri_cuda_find_device(device, &dev) ?: GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
 
-	if (!rc)
-		rc = GDRI_CU(cuDeviceTotalMem_v2, &total, dev);
 	if (!rc)
 		*bytes = total;
 	return rc;

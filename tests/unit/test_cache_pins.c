@@ -415,6 +415,15 @@ static void many_parts_are_swept(void)
 	vmm_replace(next, 0);
 	get_and_put(cache, vmm_new(0, 1));
 	ck_assert_uint_eq(cache_stats(cache).invalidations, 2);
+	/* One in use stays, and those behind it are looked at. */
+	cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, UINT64_MAX);
+	OK(barcopy_cache_get(cache, d, 20 * CHUNK, &r));
+	get_and_put(cache, next);
+	vmm_replace(d + 19 * CHUNK, 0);
+	vmm_replace(next, 0);
+	OK(barcopy_cache_trim(cache, UINT64_MAX));
+	ck_assert_uint_eq(cache_stats(cache).invalidations, 1);
+	OK(barcopy_cache_put(cache, &r));
 }
 
 /* A cache with ten regions, by a miss each. */

@@ -477,6 +477,11 @@ static void within_a_page(struct rm_export_570 *e)
 	e->sizes[0] -= 512;
 }
 
+static void begins_within_a_page(struct rm_export_570 *e)
+{
+	e->offsets[0] += 512;
+}
+
 static void too_short(struct rm_export_570 *e)
 {
 	if (e->sizes[0] > 0x2000)
@@ -751,6 +756,9 @@ static const struct unit_test tests[] = {
 	  SPOILED(another_offset, "the mapping shows other memory than the GPU's; and ") },
 	{ "a size within a page",
 	  SPOILED(within_a_page, "a memory object begins or ends within a page; and ") },
+	{ "an offset within a page",
+	  SPOILED(begins_within_a_page,
+		  "a memory object begins or ends within a page; and ") },
 	{ "too small a size",
 	  SPOILED(too_short, "libcuda exported 1 of 1 objects, 0xf000 of 0x10000 bytes; and ") },
 	{ "one object more",
