@@ -161,7 +161,7 @@ def hint(m, a, b):
 
 def constants(s, m, begin, end):
     """Yields the changes of constants and of tables' entries in [begin, end)."""
-    for x in re.compile(r"(?<![\w.'])(\d+|0x[\da-fA-F]+)([uUlL]*)(?![\w.'])").finditer(m, begin, end):
+    for x in re.compile(r"(?<![\w.'])(0[0-7]*|[1-9]\d*|0x[\da-fA-F]+)([uUlL]*)(?![\w.'])").finditer(m, begin, end):
         if hint(m, x.start(), x.end()):
             continue
         n = int(x[1], 8 if re.fullmatch('0[0-7]+', x[1]) else 0)
@@ -630,13 +630,15 @@ def main():
     if not a.fences:
         files = sorted(glob.glob('src/*/*.[ch]')) + ['include/barcopy_queue.cuh', 'python/fast.c'] + sorted(
             glob.glob('python/barcopy/*.py') + glob.glob('tools/*.c') + glob.glob('tools/*/*.c'))
-        everything = [x for f in files for x in all_of(f)]
         with open('tests/mutants/mutants.alive') as f:
             for words in (l.rstrip('\n').split('\t') for l in f if l.strip() and l[0] != '#'):
                 if words[0] == 'floor':
                     floors[words[1]] = int(words[2])
                 else:
                     equivalents[tuple(words[0].split(' ', 1)) + (words[1],)] = words[2]
+        named = {x[0] for x in equivalents}
+        everything = [x for f in files if f in named or not a.stale for x in all_of(f)]
+
     def judge_equivalents():
         known = {(x.file, x.function, x.text) for x in everything}
         for x in filter(lambda e: e not in known, equivalents):
