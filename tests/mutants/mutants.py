@@ -35,7 +35,7 @@ of the file before run first; BUILD_DIR/mutants.json remembers them. What they a
 import argparse, collections, concurrent.futures, glob, hashlib, json, math, os, random, re, shutil, signal
 import subprocess, sys, tempfile, threading, time
 
-from python_changes import changes as python_changes
+from python_changes import changes as python_changes, is_python
 
 ERRNO = 'EINVAL ENOMEM ENOENT EACCES EBUSY ENOTSUP EIO ENODEV EAGAIN ETIMEDOUT EPERM EFAULT ENOSYS EMFILE'.split()
 # Programs that call a layer by itself, whatever the other layers do.
@@ -312,7 +312,8 @@ def chosen(mutants, seed, count):
 
     best, share = {}, collections.Counter()
     for x in sorted(mutants, key=rank):
-        if share[layer(x.file)] < count and (x.file, x.line) not in best:
+        if share[layer(x.file)] < count and (x.file, x.line) not in best and (
+                not x.file.endswith('.py') or is_python(x.source)):
             best[x.file, x.line] = x
             share[layer(x.file)] += 1
     return list(best.values())
@@ -637,11 +638,11 @@ def main():
                 else:
                     equivalents[tuple(words[0].split(' ', 1)) + (words[1],)] = words[2]
         named = {x[0] for x in equivalents}
-        everything = [x for f in files if f in named or not a.stale for x in all_of(f)]
+        everything = [x for f in files if (f in named if a.stale else wanted(Mutant(f, *6 * [0]))) for x in all_of(f)]
 
     def judge_equivalents():
         known = {(x.file, x.function, x.text) for x in everything}
-        for x in filter(lambda e: e not in known, equivalents):
+        for x in filter(lambda e: e not in known and wanted(Mutant(e[0], *6 * [0])), equivalents):
             ok(False, f'tests/mutants/mutants.alive: no such mutant: {" ".join(x)}')
 
     if a.stale:
@@ -683,13 +684,17 @@ def main():
                 return x, '(not found)' if x.source is None else runner.fate(x)
 
             print(f'\n{seed if seed in ("by hand", "fences") else f"seed {seed}"}', flush=True)
-            for x, fate in pool.map(one, mutants):
-                if x.function in ('by hand', 'fences'):
-                    ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
-                elif not fate:
-                    print(f'lives\t{x.file}:{x.line}\t{x.op}\n{x.file} {x.function}\t{x.text}\t', flush=True)
-                count[layer(x.file)]['alive' if not fate else fate if fate[0] == '(' else
-                                     'hangs' if fate.endswith(' hangs') else 'dead'] += 1
+            try:
+                for x, fate in pool.map(one, mutants):
+                    if x.function in ('by hand', 'fences'):
+                        ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
+                    elif not fate:
+                        print(f'lives\t{x.file}:{x.line}\t{x.op}\n{x.file} {x.function}\t{x.text}\t', flush=True)
+                    count[layer(x.file)]['alive' if not fate else fate if fate[0] == '(' else
+                                         'hangs' if fate.endswith(' hangs') else 'dead'] += 1
+            except SystemExit:
+                table('not ended', count)
+                raise
             with open(runner.seen, 'w') as f:
                 json.dump(runner.hits, f)
             if seed in ('by hand', 'fences'):

@@ -189,13 +189,15 @@ class Source:
 
 
 def changes(text):
-    """Yields (function, operator, from, to, new text) of each change that is still Python."""
+    """Yields (function, operator, from, to, new text) of each change; not all are Python still: is_python()."""
     source = Source(text)
     source.body(ast.parse(text).body)
-    for change in source.found:
-        a, b, new = change[2:]
-        try:
-            ast.parse(text[:a] + new + text[b:])
-        except SyntaxError:
-            continue
-        yield change
+    yield from source.found
+
+
+def is_python(text):
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
