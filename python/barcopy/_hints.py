@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What the methods' types name, for type checkers alone: no module imports it at run time."""
-from typing import Any, Protocol, Sequence, Tuple, Union
+from typing import Any, List, Protocol, Tuple, Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -68,8 +68,8 @@ Device = Union[CudaArray, DLPack, HostArray, Index, Integer]
 # What has the buffer protocol (checkers before PEP 688 do not see numpy's), or a CPU tensor of PyTorch.
 Buffer = Union[ReadableBuffer, HostArray, Tensor]
 Writable = Union[WriteableBuffer, HostArray, Tensor]
-# A number, or a list of numbers, which may be nested.
-Numbers = Union[complex, Sequence[Any]]
+# A number, or a list of numbers, which may be nested. No Sequence: a str and a range are refused.
+Numbers = Union[complex, List[Any], Tuple[Any, ...]]
 # "float32", or a type of numpy's or PyTorch's, which need not be installed.
 DType = Any
 Piece = Union[Tuple[int, Buffer], Tuple[int, Buffer, bool]]

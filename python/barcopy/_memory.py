@@ -88,7 +88,7 @@ class Sized:
         return (self.nbytes,) if self._where.shape is None else self._where.shape
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> _types.DType:
         """The name of the elements' type, as numpy and PyTorch have it ("float32"), which equals their types too;
         "uint8" of plain bytes."""
         return _types.DType(self._where.type or _types.BYTES)

@@ -38,7 +38,7 @@ class DType(str):
 
     __slots__ = ()
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, str):
             try:
                 other = of_request(other)
@@ -46,7 +46,7 @@ class DType(str):
                 return False
         return str.__eq__(self, other)
 
-    def __ne__(self, other):
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
     __hash__ = str.__hash__

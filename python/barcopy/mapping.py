@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy import ndarray
 
-    from ._hints import Buffer, DType, Numbers, Piece, Stream, Writable
+    from ._hints import Buffer, DType, Index, Numbers, Piece, Stream, Writable
     from ._stream import Default
     from .context import Context
 
@@ -149,13 +149,13 @@ class Mapping(Closable, Sized):
             raise TypeError(f"m[...] is one element, here with {self.ndim} indices: parts are m.array()[...]") from None
         return place * self._element
 
-    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         """One element as a number of Python, by read(). Parts are array()'s."""
         element = bytearray(self._element)
         self._read_into(element, self._place(index), self._stream)
         return _types.unpacked(self._where.type, element)
 
-    def __setitem__(self, index: int | tuple[int, ...], value: Any) -> None:
+    def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:
         """Writes one element, by write()."""
         self.write(_types.packed(self._where.type, value), self._place(index))
 

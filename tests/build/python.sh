@@ -187,12 +187,43 @@ else
 	skip "pip install ./python without a network, and -e" "no venv and pip here"
 fi
 
-# A program of a user, by the types alone.
+# Programs of a user, by the types alone: every public call, and wrong uses, which a checker has to refuse.
+"$python" - <<'PY'
+import re
+import barcopy
+names = set(barcopy.__all__)
+for kind in filter(lambda kind: isinstance(kind, type) and hasattr(kind, "close"), vars(barcopy).values()):
+    names |= {n for n in dir(kind) if n[0] != "_"} | {"__cuda_array_interface__", "__dlpack__", "__dlpack_device__"}
+used = set()
+for name in "use", "numpy":
+    with open(f"tests/python/typed_{name}.py", encoding="utf-8") as f:
+        used |= set(re.findall(r"\.(\w+)", f.read()))
+assert names <= used, names - used
+PY
+ok "the typed programs make every public call"
 if command -v mypy >/dev/null; then
 	MYPYPATH=$PWD/python mypy --strict --follow-imports=silent --ignore-missing-imports --cache-dir=/dev/null \
-		tests/python/typed_use.py >"$tmp/log" || { cat "$tmp/log"; false; }
+		tests/python/typed_*.py >"$tmp/log" || { cat "$tmp/log"; false; }
 	ok "mypy, strict"
 else
 	skip "mypy, strict" "no mypy here"
+fi
+by_pyright() { # PYTHON PROGRAM...
+	local interpreter=$1
+	rm -rf "$tmp/typed" && mkdir "$tmp/typed" && shift && cp "$@" "$tmp/typed" &&
+		printf '{ "extraPaths": ["%s"] }\n' "$PWD/python" >"$tmp/typed/pyrightconfig.json" &&
+		pyright --pythonpath "$interpreter" -p "$tmp/typed" >"$tmp/log" && grep -q '^0 errors' "$tmp/log" ||
+		{ cat "$tmp/log"; false; }
+}
+if command -v pyright >/dev/null; then
+	printf '#!/bin/sh\nexec %s -S "$@"\n' "$python" >"$tmp/bare" && chmod +x "$tmp/bare" # no site-packages, so no numpy
+	by_pyright "$tmp/bare" tests/python/typed_use.py
+	ok "Pyright, strict, without numpy"
+	if "$python" -c 'import numpy' 2>/dev/null; then
+		by_pyright "$(command -v "$python")" tests/python/typed_*.py
+		ok "Pyright, strict, with numpy"
+	fi
+else
+	skip "Pyright, strict" "no pyright here"
 fi
 finish
