@@ -32,6 +32,7 @@ _OF_MAPPING = _stream.Default.OF_MAPPING
 _PUT32, _PUT64, _POST32, _POST64, _GET32, _GET64 = range(len(_lib.WORDS))
 _LINE = 64
 _NUMBERS = frozenset((bool, int, float, complex, list, tuple))
+_SUBCLASSED = int, list, tuple  # by enumerations, torch.Size; numpy's numbers of float and complex are buffers
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _FILL = 1 << 20  # bytes of a piece of fill()
 _Target = struct.Struct("10Q")  # of fast.c
@@ -159,7 +160,7 @@ class Mapping(Closable, Sized):
         """Writes one element, by write()."""
         self.write(_types.packed(self._where.type, value), self._place(index))
 
-    __iter__ = None  # each element would cross the link: array() or read()
+    __iter__ = __reversed__ = None  # each element would cross the link: array() or read()
     __contains__ = None
 
     def _numbers(self, data, offset):
@@ -171,9 +172,12 @@ class Mapping(Closable, Sized):
         return data
 
     def _refuse_shape(self, shape):
-        """Of data for the mapping's begin: rows of another length would lie askew. Flat data may be of any length."""
+        """
+        Of data for the mapping's begin: rows of another length would lie askew. Flat data may be of any length, and
+        other data a part of the mapping, such as its first matrix.
+        """
         here, there = ([n for n in s if n != 1] for s in (self.shape, shape or ()))
-        if len(here) > 1 and len(there) > 1 and here[1:] != there[1:]:
+        if len(here) > 1 and len(there) > 1 and here[1 - len(there):] != there[1:]:
             raise ValueError(f"data of shape {tuple(shape)} does not fit the mapping's shape {self.shape}: reshape it")
 
     def _wait_for(self, stream):
@@ -200,7 +204,7 @@ class Mapping(Closable, Sized):
             self._wait_for(stream)
         if _fast and self._done(library().copy_to, data, offset, False):
             return
-        if type(data) in _NUMBERS:
+        if type(data) in _NUMBERS or isinstance(data, _SUBCLASSED):
             data = self._numbers(data, offset)
         host, size = (data, len(data)) if type(data) is bytes else \
             host_memory(data, False, self._where.type, self._formats)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Arrays as their users know them: sizes, elements by index, numbers and lists, types, devices, addresses, names."""
 import array
+import collections
 import ctypes
 import importlib.util
 import math
@@ -106,6 +107,7 @@ class Elements(Case):
         self.assertRaises(ValueError, m.__setitem__, (0, 0), "x")
         self.assertRaises(TypeError, iter, m)
         self.assertRaises(TypeError, lambda: 0 in m)
+        self.assertRaises(TypeError, reversed, self.mem)
         self.assertRaises(TypeError, self.gdr.map(m, read_only=True).__setitem__, (0, 0), 1)
         for typestr in "|V8", "<f16", "<c32", ">f4":
             unknown = self.gdr.map(Interface(self.mem.address, (4,), typestr))
@@ -126,6 +128,9 @@ class Elements(Case):
         m.write([1, 2])
         m.write([])
         self.assertEqual((m[0, 0], m[0, 1], m[0, 2]), (1, 2, 2))
+        m.write(collections.namedtuple("Size", "rows columns")(5, barcopy.FULL))
+        m.write(barcopy.AFTER_READ, 8)
+        self.assertEqual((m[0, 0], m[0, 1], m[0, 2]), (5, 4, 2))
         small = self.gdr.alloc(3, "bfloat16")
         small.write((1, 2.5, float("inf")))
         self.assertEqual([small[i] for i in range(3)], [1, 2.5, math.inf])
@@ -155,6 +160,13 @@ class Elements(Case):
             m.read_into(numpy.ones(shape, "f4"))
         m.write(numpy.ones((2, 4), "f4"), 4)  # any offset but 0
         self.gdr.alloc(20, "float32").write(numpy.ones((5, 4), "f4"))
+        m = self.gdr.alloc((3, 4, 5), "float32")
+        for i in range(3):  # each matrix at its place
+            m.write(numpy.full((4, 5), i, "f4"), 80 * i)
+        m.read_into(numpy.ones((2, 4, 5), "f4"))
+        for shape in (5, 4), (2, 5, 4), (2, 3, 5):
+            self.assertRaises(ValueError, m.write, numpy.ones(shape, "f4"))
+        self.assertEqual([m[i, 3, 4] for i in range(3)], [0, 1, 2])
 
 
 class Types(Case):
