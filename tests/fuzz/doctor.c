@@ -22,6 +22,7 @@ static const char *const path[] = {
 	"/proc/devices",
 	"/proc/misc",
 	"/proc/driver/gdrdrv/params",
+	"/sys/module/gdrdrv/version",
 	"/proc/driver/gdrdrv/nv_get_pages_refcount",
 	"/proc/driver/nvidia/version",
 	"/proc/driver/nvidia/gpus/" GPU "/information",

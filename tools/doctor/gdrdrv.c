@@ -20,9 +20,12 @@ static void read_params(struct machine *m)
 	char lines[1024], yes[8] = "";
 	const char *at;
 
+	/* each release has it (MODULE_VERSION); params begins with NVIDIA's 2.5 */
+	root_text(m->root, "/sys/module/gdrdrv/version", lines, sizeof(lines));
+	sscanf(lines, "%15s", m->gdrdrv.version);
 	root_text(m->root, PROC "params", lines, sizeof(lines));
 	at = strstr(lines, "Version:");
-	if (at)
+	if (at && !m->gdrdrv.version[0])
 		sscanf(at, "Version: %15s", m->gdrdrv.version);
 	at = strstr(lines, "Use persistent mapping:");
 	if (at)
