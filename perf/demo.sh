@@ -62,6 +62,13 @@ run() { # NAME OPTION...: shows the command; its output goes to $tmp/NAME
 	}
 }
 
+if [ "${1:-}" = --sim ]; then
+	echo
+	echo "The stand-in is memory of this machine: its figures mean nothing, they show what the tools print. On an H200:"
+	echo "  8 bytes to the GPU     0.15 us, cuMemcpy  7.0      8 bytes from the GPU    1.1 us, cuMemcpy  6.6"
+	echo "  4 KiB to the GPU       0.36 us, cuMemcpy  9.7      1 KiB from the GPU      1.3 us, cuMemcpy  6.7"
+	echo "(docs/performance.md)"
+fi
 echo
 run compared -s 1M -c -w 500 -r 200 "$@"
 run engine -s 1M -E -w 0 -r 200 "$@"
@@ -92,12 +99,5 @@ END {
 echo
 echo "cuMemcpy: between page-locked host memory and the GPU, synchronous. barcopy reads and writes pageable memory by"
 echo "the CPU alone; with engine (BARCOPY_COPY_ENGINE_AUTO) page-locked memory, large reads by the GPU's copy engine."
-if [ "${1:-}" = --sim ]; then
-	echo
-	echo "The stand-in is memory of this machine: its figures mean nothing, they show what the tools print. On an H200:"
-	echo "  8 bytes to the GPU     0.15 us, cuMemcpy  7.0      8 bytes from the GPU    1.1 us, cuMemcpy  6.6"
-	echo "  4 KiB to the GPU       0.36 us, cuMemcpy  9.7      1 KiB from the GPU      1.3 us, cuMemcpy  6.7"
-	echo "(docs/performance.md)"
-fi
 echo
 tail -n 1 "$tmp/compared"

@@ -584,6 +584,7 @@ check "demo: a GPU that gdr_open() cannot serve: the first line" first_line \
 	'^demo: gdr_open\(\) fails, .*: the CPU reaches GPU memory of cuMemCreate alone \(backend rm\): running on it$'
 run LD_LIBRARY_PATH="$tmp/bad" "$demo" "$build" "$sim"
 expect "demo: the stand-in's figures mean nothing" 0 'its figures mean nothing.* On an H200:$'
+check "demo: it says so before the figures" awk '/figures mean nothing/ { said = 1 } /^microseconds/ { exit } END { exit !said }' "$out"
 check "demo: the real tools: the first line" first_line \
 	'^demo: no GPU memory is reached \(libcuda.so.1 cannot be loaded \(.*\)\): running on the stand-in$'
 finish
