@@ -25,7 +25,7 @@
  *  - a thread that is cancelled (pthread_cancel) in a call other than a copy ends after the call.
  *
  * errno values used throughout: EINVAL bad argument, stale handle, not mapped; EAGAIN already
- * mapped; EACCES another process's object; ENODEV nothing can serve here; ENOTSUP this device or
+ * mapped; EACCES another process's object; ENODEV no backend works here; ENOTSUP this device or
  * this memory cannot; EOVERFLOW address + size wraps; ENOMEM memory, address space or BAR space;
  * EMFILE, ENFILE descriptors; EIO the GPU's driver failed without a reason that fits, which every
  * call that reaches the driver may give.
@@ -165,8 +165,8 @@ int gdr_close(gdr_t g);
 void gdr_runtime_get_version(int *major, int *minor);
 
 /**
- * Returns the level of the context's backends that serve ordinary device memory, or of all its
- * backends if none serves it; of several the highest. The backend gdrdrv has the level that its
+ * Returns the level of the context's backends that map ordinary device memory, or of all its
+ * backends if none does; of several the highest. The backend gdrdrv has the level that its
  * node reports, every other backend 2.6.
  * @return 0; EINVAL (g, or a NULL pointer).
  */
@@ -178,7 +178,7 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  * GDR_ATTR_USE_PERSISTENT_MAPPING: 1 if a mapping of each of them outlives the free of its memory.
  * 0 on gdrdrv drivers before 2.5, which do not report it. A single pin may still be of the other
  * kind, as on GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that
- * pin flag; where backend rm serves, the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if
+ * pin flag; with the backend rm the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if
  * all of them map by dma-buf mmap.
  * @return 0; EINVAL (g, unknown attribute, NULL).
  */

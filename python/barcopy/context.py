@@ -211,7 +211,7 @@ class Context(Closable):
 
 def open(any_memory: bool = True) -> Context:  # noqa: A001
     """
-    A Context. any_memory: also where only some memory can be served (memory of cudaHostAlloc; with the
+    A Context. any_memory: also where only some memory can be mapped (memory of cudaHostAlloc; with the
     proprietary kernel modules exportable VMM memory, as of PyTorch's expandable segments).
     """
     if not isinstance(any_memory, bool):

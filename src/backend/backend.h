@@ -134,7 +134,7 @@ extern const struct gdri_backend gdri_backend_host;
 /* ---- what backends share: mapping.c ---------------------------------------------------------- */
 
 int gdri_check_range(uint64_t addr, size_t size); /* -EINVAL: size 0; -EOVERFLOW: wraps */
-int gdri_pin_describe(struct gdri_pin_request *request); /* fails for what no backend can serve */
+int gdri_pin_describe(struct gdri_pin_request *request); /* fails for what no backend can map */
 
 /* Opens a node for gdri_fork_close(). -ENODEV (`absent`: why), -EACCES, a shortage's, or -EIO. */
 int gdri_open_node(const char *path, const char *absent, int *fd);

@@ -96,10 +96,10 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	if (served || ((any || by_name) && set->count))
 		return 0;
 	hint = set->count && set->of[set->count - 1] == &gdri_backend_host
-		       ? "; barcopy_open(BARCOPY_OPEN_ANY) serves cudaHostAlloc memory"
+		       ? "; barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory"
 		       : "";
 	gdri_backends_close(set);
-	return gdri_fail(err, "no backend can serve %s here: %s%s",
+	return gdri_fail(err, "no backend can map %s here: %s%s",
 			 any || by_name ? "any memory" : "ordinary device memory", why.s, hint);
 }
 

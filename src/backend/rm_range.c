@@ -156,7 +156,7 @@ static int check_export(const struct export *export)
 		return gdri_fail(
 			ENOTSUP,
 			"libcuda's export of a dma-buf was not seen: libcuda does not call its "
-			"import of ioctl(), or another hook hides the call; gdrdrv serves without "
+			"import of ioctl(), or another hook hides the call; gdrdrv works without "
 			"it");
 	for (size_t i = 0; i < sources->count; i++) {
 		const struct gdri_rm_object *s = &sources->objects[i];

@@ -104,7 +104,7 @@ static int engine_new(struct gdri_offload *a, uint64_t low, uint64_t high)
 		return gdri_fail(ENOTSUP, "an imported dma-buf has no device address, which the "
 					  "copy engine needs");
 	if (pin->backend->id == BARCOPY_BACKEND_HOST)
-		return gdri_fail(ENOTSUP, "the copy engine serves device memory only");
+		return gdri_fail(ENOTSUP, "the copy engine copies device memory only");
 	if (!gdri_region_is_intact(a->region, low, high))
 		return gdri_fail(EINVAL, "the memory has been freed since it was pinned");
 	return gdri_cuda_engine_new(pin->va, pin->mapped_size, &a->engine, &a->end);

@@ -147,7 +147,7 @@ int gdri_cuda_engine_new(uint64_t addr, size_t size, struct gdri_cuda_engine **o
 
 	gdri_cuda_describe(addr, size, &m);
 	if (m.kind != GDRI_MEMORY_DEVICE)
-		return gdri_fail(ENOTSUP, "the copy engine serves device memory only%s%s",
+		return gdri_fail(ENOTSUP, "the copy engine copies device memory only%s%s",
 				 *m.note ? ": " : "", m.note);
 	e = calloc(1, sizeof(*e));
 	if (!e)

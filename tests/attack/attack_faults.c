@@ -569,7 +569,7 @@ static const struct {
 	int err; /* 0: whatever libcuda makes of it */
 } blames[] = {
 	{ "cuPointerGetAttributes", "CUDA does not know this address", EINVAL },
-	{ "cuPointerGetAttributes", "the copy engine serves device memory only", ENOTSUP },
+	{ "cuPointerGetAttributes", "the copy engine copies device memory only", ENOTSUP },
 	{ "cuPointerGetAttribute", "the memory has been freed since it was pinned", EINVAL },
 	{ "cuPointerGetAttribute", "CUDA does not report where", ENOTSUP },
 	{ "cuMemHostGetFlags", "CUDA does not report where", ENOTSUP },

@@ -77,15 +77,15 @@ if [ "$rm_rc" -eq 0 ]; then
 	in_short='Ordinary GPU memory \(cudaMalloc\) can be mapped on 1 of 1 GPU, by rm\.$'
 else
 	expect "without rm: another tool's exit status" 2 '' 'rm: '
-	rm_says='rm does not serve cuMemAlloc memory \((open|pin)\)'
+	rm_says='rm cannot map cuMemAlloc memory \((open|pin)\)'
 	in_short='Ordinary GPU memory \(cudaMalloc\) can be mapped on 0 of 1 GPU\.$'
 fi
 run "$tool" --sim "$sim"
-for text in "$rm_says" "$in_short" 'ok +host works' 'dmabuf does not serve cuMemAlloc memory \(open\)' \
+for text in "$rm_says" "$in_short" 'ok +host works' 'dmabuf cannot map cuMemAlloc memory \(open\)' \
 	'stand-in: no GPU is used'; do
 	expect "--sim: $text" $status "$text"
 done
-check "the trial of gdr_open() is not listed as a backend's" sh -c "! grep -qE '(gdr_open works|gdr_open does not serve)' '$out'"
+check "the trial of gdr_open() is not listed as a backend's" sh -c "! grep -qE '(gdr_open works|gdr_open cannot map)' '$out'"
 check "no escape sequence" sh -c "! grep -q '\\\033' '$out'"
 run GDRSIM_DEVICES=3 "$tool" --sim "$sim" --json
 json "three GPUs" '
@@ -101,7 +101,7 @@ rows "$tool" --sim "$sim" <<-END
 	no memory: exit 2|GDRSIM_FAIL=cuMemAlloc:*=2,cuMemCreate:*=2,cuMemHostAlloc:*=2||2|where memory was short
 	no context: exit 1|GDRSIM_FAIL=cuDevicePrimaryCtxRetain:*=46||1|no CUDA context can be made
 	NVML fails: the rest goes on|GDRSIM_FAIL=nvmlInit:*=999||$status|the use of BAR1: nvmlInit
-	the stand-in of the gdrdrv node|LD_PRELOAD=$sim/libgdrdrv_node.so||0|ordinary GPU memory \(cudaMalloc\) is served, by gdrdrv
+	the stand-in of the gdrdrv node|LD_PRELOAD=$sim/libgdrdrv_node.so||0|ordinary GPU memory \(cudaMalloc\) can be mapped, by gdrdrv
 END
 for set in GDRCOPY_BACKEND=host GDRCOPY_BACKEND=nonsense GDRCOPY_BACKEND=gdrdrv GDRCOPY_USE_DMABUF_MMAP=1; do
 	run LD_PRELOAD="$sim/libnvidia_node.so" $set "$tool" --sim "$sim"
@@ -119,12 +119,12 @@ if [ -e "$nodes" ]; then
 	rows env LD_PRELOAD="$nodes" "$tool" --sim "$sim" <<-'END'
 		NVIDIA's nodes: rm|||0|ok +rm works: 64 KiB of cuMemAlloc memory
 		NVIDIA's nodes: in short|||0|memory \(cudaMalloc\) can be mapped on 1 of 1 GPU, by rm\.$
-		maps refused: no memory|GDRSIM_RM_PROTECTED=1||1|rm does not serve cuMemCreate memory \(pin\)
+		maps refused: no memory|GDRSIM_RM_PROTECTED=1||1|rm cannot map cuMemCreate memory \(pin\)
 		maps refused: in short|GDRSIM_RM_PROTECTED=1||1|only cudaHostAlloc
-		a driver that is too old|GDRSIM_RM_DRIVER=510.108.03||1|rm does not serve cuMemAlloc memory \(open\): driver 510 is too old
+		a driver that is too old|GDRSIM_RM_DRIVER=510.108.03||1|rm cannot map cuMemAlloc memory \(open\): driver 510 is too old
 		exports past libcuda's import|GDRSIM_EXPORT_UNSEEN=1||1|means: rm reads in libcuda's ioctl
 		exports past the import: the way out|GDRSIM_EXPORT_UNSEEN=1||1|to do: load the kernel module gdrdrv
-		a node that may not be opened|GDRSIM_RM_DENIED=0||1|rm does not serve .*/dev/nvidia0 may not be opened
+		a node that may not be opened|GDRSIM_RM_DENIED=0||1|rm cannot map .*/dev/nvidia0 may not be opened
 	END
 	run LD_PRELOAD="$nodes" GDRSIM_DMABUF=0 "$tool" --sim "$sim" --json
 	json "no export of dma-bufs: exportable memory alone" '
@@ -132,8 +132,8 @@ g = d["gpus"][0]
 assert g["backends"]["rm"] and g["cuda_malloc"] == [] and g["ordinary_memory"] == "no", g
 assert d["ordinary_memory"] == "no", d["ordinary_memory"]
 found = [f["found"] for f in d["findings"] if f["subject"] == "backends"]
-assert any("only exportable memory (cuMemCreate) is served" in f for f in found), found
-assert any("rm does not serve cuMemAlloc memory (pin): the trial on GPU 0 failed: cuMemGetHandleFor" in f
+assert any("only exportable memory (cuMemCreate) can be mapped" in f for f in found), found
+assert any("rm cannot map cuMemAlloc memory (pin): the trial on GPU 0 failed: cuMemGetHandleFor" in f
            for f in found), found
 assert any("rm works: 64 KiB of cuMemCreate memory" in f for f in found), found'
 else
@@ -183,8 +183,8 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		NVML's child|FAULT=exit BYTE=1||1|the use of BAR1: asking it: ended with exit status 9$
 		a GPU's child|FAULT=exit BYTE=2||1|no CUDA context can be made: ended with exit status 9$
 		... by a signal|FAULT=kill BYTE=2||1|no CUDA context can be made: ended by signal 9 \(Killed\)$
-		a trial's child, after a trial|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|rm does not serve cuMemAlloc memory \(copy\): the trial was ended by signal 11
-		... and the next one is tried|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|host does not serve cuMemHostAlloc memory \(copy\): the trial was ended by signal 11
+		a trial's child, after a trial|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|rm cannot map cuMemAlloc memory \(copy\): the trial was ended by signal 11
+		... and the next one is tried|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|host cannot map cuMemHostAlloc memory \(copy\): the trial was ended by signal 11
 	END
 	run timeout 30 env FAULT=exit BYTE=3 LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim"
 	expect "the nodes' child ends at once: the rest goes on" $status "$in_short"

@@ -183,7 +183,7 @@ done
 rows "$tool" --sim "$sim" <<-'END'
 	no such device: exit 2||-d 7|2||cannot run here: there is no device 7
 	no device at all: exit 2|GDRSIM_DEVICES=0||2||cannot run here: cuInit
-	no backend: exit 2|GDRCOPY_BACKEND=gdrdrv||2||cannot run here: no backend can serve any memory here: .*; unset GDRCOPY_BACKEND
+	no backend: exit 2|GDRCOPY_BACKEND=gdrdrv||2||cannot run here: no backend can map any memory here: .*; unset GDRCOPY_BACKEND
 	an integrated GPU: its host memory|GDRSIM_RM=absent GDRSIM_INTEGRATED=1|-t basic|0|^memory: +cuMemHostAlloc: memory that CPU and GPU share$
 	host memory on request, and says so||-t basic -a cuMemHostAlloc|0|^memory: +cuMemHostAlloc: host memory$
 	a kind that cannot be pinned: exit 2|GDRSIM_RM=absent|-a cuMemAlloc|2||cannot run here: .*cuMemAlloc

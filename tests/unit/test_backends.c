@@ -205,7 +205,7 @@ SCENE(open_rests_on_rm,
 /* A new enough CUDA does not suffice: the GPUs must export their memory. */
 SCENE(no_promise_without_dmabuf,
 	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf",
-	  "barcopy_open(BARCOPY_OPEN_ANY) serves cudaHostAlloc memory" }), OPENS(ANY))
+	  "barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory" }), OPENS(ANY))
 
 /* Where the GPU is integrated no advice names memory that cannot be mapped there. */
 SCENE(managed_advice,

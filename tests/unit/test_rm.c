@@ -702,7 +702,7 @@ static const struct unit_test tests[] = {
 	  "libcuda imports no ioctl() that could be watched; and " },
 	{ "exports past the import of ioctl", rm_exportable_alone, "GDRSIM_EXPORT_UNSEEN=1",
 	  "libcuda's export of a dma-buf was not seen: libcuda does not call its import of ioctl(), or "
-	  "another hook hides the call; gdrdrv serves without it; and " },
+	  "another hook hides the call; gdrdrv works without it; and " },
 	{ "the share policy", rm_exportable_alone, "GDRSIM_RM_SHARE=0",
 	  "RM_DUP_OBJECT: NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b); and " },
 	{ "confidential computing", confidential, "GDRSIM_RM_PROTECTED=1" },

@@ -150,8 +150,8 @@ static const char *remedy(const struct machine *m, const struct unit *u)
 	else if (state == GDRDRV_UNUSABLE && gdrdrv)
 		gdrdrv = "have gdrdrv work: see \"Kernel module gdrdrv\"";
 	if (!mend && !gdrdrv)
-		return "copy through CUDA: the GPU driver refused gdrdrv's pin, and rm does not "
-		       "serve this GPU; the kernel log (NVRM, gdrdrv) may have the reason";
+		return "copy through CUDA: the GPU driver refused gdrdrv's pin, and rm "
+		       "cannot map this GPU's memory; the kernel log (NVRM, gdrdrv) may have the reason";
 	return text("%s%s%s%s", mend ? mend : "", mend && gdrdrv ? ", or " : "",
 		    gdrdrv ? gdrdrv : "",
 		    (!o || o->on_host) && m->container[0] ? " (on the host)" : "");
@@ -209,7 +209,7 @@ static void check_trial(const struct machine *m, struct report *r, const struct 
 	if (!trial_works(t)) {
 		finding(r, served ? SEV_NOTE : SEV_WARN, u->id,
 			served && t->error != EILSEQ ? NULL : meaning(m, u, t), NULL,
-			"%s does not serve %s memory (%s): %s", t->backend, t->memory, t->step,
+			"%s cannot map %s memory (%s): %s", t->backend, t->memory, t->step,
 			reason(t));
 		return;
 	}
@@ -246,7 +246,7 @@ static void check_program(const struct machine *m, struct report *r, const struc
 	const struct probe_trial *t = unit_program(u);
 	const char *set = restriction(m), *means, *todo;
 
-	means = "a backend that serves alone does not serve through gdr_open()";
+	means = "a backend that works alone does not work through gdr_open()";
 	todo = report_this;
 	if (set) {
 		means = text("%s in this environment, which forbids what works: MPI, UCX, NCCL and "
@@ -266,12 +266,12 @@ static void not_served(const struct machine *m, struct report *r, const struct u
 	const char *found = "no backend works", *means = NULL;
 
 	if (unit_works(u, "rm", NULL)) {
-		found = "only exportable memory (cuMemCreate) is served, by rm; cudaMalloc memory "
-			"is not";
+		found = "only exportable memory (cuMemCreate) can be mapped, by rm; cudaMalloc "
+			"memory cannot";
 		means = "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with gdr_open() programs "
 			"fall back to another way of copying";
 	} else if (unit_works(u, "host", NULL)) {
-		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory is served";
+		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory can be mapped";
 	}
 	finding(r, SEV_FAIL, u->id, means, remedy(m, u), "%s", found);
 }
@@ -292,11 +292,11 @@ static void check_unit(const struct machine *m, struct report *r, const struct u
 		finding(r, SEV_OK, u->id,
 			"gdr_open() works: MPI, UCX, NCCL and other programs written for GDRCopy "
 			"will use it",
-			NULL, "ordinary GPU memory (cudaMalloc) is served, by %s", server);
+			NULL, "ordinary GPU memory (cudaMalloc) can be mapped, by %s", server);
 	else if (unit_answer(u) == ANSWER_YES)
 		finding(r, SEV_OK, u->id,
 			"an integrated GPU shares the CPU's memory: programs allocate that way",
-			NULL, "memory of cudaHostAlloc is served, by host");
+			NULL, "memory of cudaHostAlloc can be mapped, by host");
 	else if (unit_answer(u) == ANSWER_UNKNOWN)
 		finding(r, SEV_UNKNOWN, u->id, NULL, make_room,
 			"whether ordinary GPU memory can be mapped: memory was short");

@@ -155,7 +155,7 @@ static void check_compared(const struct machine *m, struct report *r)
 	if (m->driver.loaded && !m->tegra[0] && newer(m->driver.version, RM_COMPARED))
 		finding(r, SEV_NOTE, NULL,
 			text("they are the same in all releases from 580 on; no later source was "
-			     "read. rm tries them on memory of its own before it serves any, and "
+			     "read. rm tries them on memory of its own before it maps any, and "
 			     "names what differs%s",
 			     newer(m->driver.version, "609")
 				     ? ". By NVIDIA's notes drivers from 610 on also map dma-bufs "

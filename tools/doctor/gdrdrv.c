@@ -79,7 +79,7 @@ static void collect(struct machine *m)
 static void not_loaded(const struct machine *m, struct report *r)
 {
 	finding(r, SEV_NOTE, NULL,
-		"only the gdrdrv backend needs it, which serves cudaMalloc memory, and that of "
+		"only the gdrdrv backend needs it, which maps cudaMalloc memory, and that of "
 		"cuMemCreate made for GPUDirect RDMA",
 		m->container[0]
 			? "to use it: load it on the host and start the container with "

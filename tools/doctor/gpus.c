@@ -95,7 +95,7 @@ static void check_gpus(const struct machine *m, struct report *r)
 	if (m->tegra[0])
 		finding(r, SEV_OK, NULL,
 			"CPU and GPU share one memory: programs allocate with cudaHostAlloc or "
-			"barcopy_mem_alloc, which the host backend serves",
+			"barcopy_mem_alloc, which the host backend maps",
 			NULL, "%s", m->tegra);
 	if (nvmap && nvmap->exists && nvmap->error)
 		finding(r, SEV_FAIL, NULL, node_advice(m, nvmap).means,

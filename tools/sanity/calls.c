@@ -242,7 +242,7 @@ static void open_flags(void)
 	g = gdr_open();
 	if (g) {
 		OK(gdr_close(g));
-		sanity_note("gdr_open serves ordinary device memory here");
+		sanity_note("gdr_open can map ordinary device memory here");
 	} else {
 		CHECK(errno == ENODEV || errno == EACCES, "gdr_open: errno %d: %s", errno,
 		      barcopy_last_error());
