@@ -43,7 +43,7 @@ def grid(axes):
         if power % 4 == 2 or (power == axes.left and power % 4 != 1):
             x = axes.x(2 ** power)
             yield f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>'
-            yield (f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}" '
+            yield (f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 25}" '
                    f'text-anchor="middle">{size_text(2 ** power)}</text>')
 
 
