@@ -41,7 +41,7 @@ static inline void fail(const char *call, const char *why)
 	} while (0)
 #endif
 
-/* A context in which every kind of memory that can be mapped on this machine is served. */
+/* A context for every kind of memory that can be mapped on this machine. */
 static inline gdr_t open_any(void)
 {
 	gdr_t g = barcopy_open(BARCOPY_OPEN_ANY);

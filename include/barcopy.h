@@ -568,7 +568,7 @@ int barcopy_cache_get(barcopy_cache_t cache, uint64_t addr, size_t size, barcopy
  * Ends a use of a region, from any thread, and zeroes *region: a second call on it returns EINVAL.
  * The last put of an invalidated region unmaps it. gdr_close() unpins regions that are in use. A
  * put after it, of a region got before it, returns EINVAL and zeroes *region. The last one frees
- * the library's record of the region.
+ * what the library keeps of the region.
  * @return 0; EINVAL (cache, NULL, not a region in use of this cache); EACCES.
  */
 int barcopy_cache_put(barcopy_cache_t cache, barcopy_region_t *region);

@@ -199,7 +199,7 @@ class Context(Closable):
         return BarInfo(raw.total, raw.used, raw.free)
 
     def driver_version(self) -> tuple[int, int]:
-        """The level of the driver below: (2, 6)."""
+        """The version of the driver below: (2, 6)."""
         major, minor = c_int(), c_int()
         check(library().gdr_driver_get_version(self._in_use(), byref(major), byref(minor)))
         return major.value, minor.value

@@ -208,7 +208,7 @@ static int verify_locked(struct gdri_trial *trial, const struct gdri_trial_of *o
 		trial->wrong = attempt.wrong;
 		gdri_log(rc && first ? GDRI_LOG_WARN : GDRI_LOG_DEBUG,
 			 "%s: GPU %d, memory of %s: %s", of->backend->name, device,
-			 exportable ? "cuMemCreate" : "cuMemAlloc", rc ? trial->reason : "served");
+			 exportable ? "cuMemCreate" : "cuMemAlloc", rc ? trial->reason : "mapped");
 	}
 	trial->again_ns = !rc || attempt.wrong || attempt.lasting ? 0 : now + SECOND;
 	return 0;
