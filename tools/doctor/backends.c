@@ -151,7 +151,8 @@ static const char *remedy(const struct machine *m, const struct unit *u)
 		gdrdrv = "have gdrdrv work: see \"Kernel module gdrdrv\"";
 	if (!mend && !gdrdrv)
 		return "copy through CUDA: the GPU driver refused gdrdrv's pin, and rm "
-		       "cannot map this GPU's memory; the kernel log (NVRM, gdrdrv) may have the reason";
+		       "cannot map this GPU's memory; the kernel log (NVRM, gdrdrv) may have the "
+		       "reason";
 	return text("%s%s%s%s", mend ? mend : "", mend && gdrdrv ? ", or " : "",
 		    gdrdrv ? gdrdrv : "",
 		    (!o || o->on_host) && m->container[0] ? " (on the host)" : "");

@@ -183,8 +183,8 @@ static void versions(void)
 
 	gdr_runtime_get_version(&major, &minor);
 	CHECK(major == GDR_API_MAJOR_VERSION && minor >= GDR_API_MINOR_VERSION,
-	      "the library is %d.%d, this tool %d.%d", major, minor,
-	      GDR_API_MAJOR_VERSION, GDR_API_MINOR_VERSION);
+	      "the library is %d.%d, this tool %d.%d", major, minor, GDR_API_MAJOR_VERSION,
+	      GDR_API_MINOR_VERSION);
 	OK(gdr_driver_get_version(sanity.g, &major, &minor));
 	CHECK(major * 1000 + minor >=
 		      MINIMUM_GDRDRV_MAJOR_VERSION * 1000 + MINIMUM_GDRDRV_MINOR_VERSION,
