@@ -47,6 +47,7 @@ static struct {
 	/* The message whose bulk data are stored; 0: the word is free. Its post; 0: it is a call. */
 	uint64_t bulk[PRODUCERS], bulk_post[PRODUCERS];
 	bool refused[PRODUCERS];
+	uint8_t names[LINES]; /* of each slot: its last call's name, and 1 */
 	unsigned int late[PRODUCERS];
 	struct item items[8192];
 	uint64_t count, handled, answers, waits, dropped, skipped, late_waits, calls, asked, reused, full, many;
@@ -509,6 +510,12 @@ static void check_message(const barcopy_port_message_t *got)
 		wrong("a message's bytes");
 	if (!(flags & A_CALL) != !got->call)
 		wrong("a call, or none");
+	if (got->call && !run.aborted) {
+		/* Of 128 names, after which a slot's old answer would be a new call's. */
+		if ((uint8_t)got->call != (uint8_t)(run.names[got->call >> 8] + 1))
+			wrong("a slot leaves out a name");
+		run.names[got->call >> 8] = (uint8_t)(got->call + 1);
+	}
 	if (flags & ORDERED && oldest(0, OUT + (unsigned int)who) < n)
 		wrong("what was stored before an ordered post is not seen");
 	ck_assert_uint_lt(run.count, COUNT(run.items));
