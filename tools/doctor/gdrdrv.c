@@ -153,12 +153,11 @@ static void check_opens(const struct machine *m, struct report *r, const struct 
 
 static void check_node(const struct machine *m, struct report *r, const struct probe_node *n)
 {
+	bool is_misc = m->gdrdrv.misc >= 0;
+	/* Not by loading the module again: pins, also those by free callbacks that ended, keep it. */
 	const char *remake =
-		m->gdrdrv.from_barcopy
-			? "as root: rm -f /dev/gdrdrv; modprobe -r gdrdrv; modprobe gdrdrv, "
-			  "which has the kernel make the node"
-			: text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d 0",
-			       m->gdrdrv.major);
+		text("as root: rm -f /dev/gdrdrv; mknod -m 666 /dev/gdrdrv c %d %d",
+		     is_misc ? MISC_MAJOR : m->gdrdrv.major, is_misc ? m->gdrdrv.misc : 0);
 
 	if (m->gdrdrv.loaded && m->gdrdrv.numbers_known && m->gdrdrv.major < 0 &&
 	    m->gdrdrv.misc < 0)
@@ -168,9 +167,10 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 	else if (!n || !n->exists)
 		finding(r, m->container[0] ? SEV_WARN : SEV_FAIL, NULL,
 			"no program can use the gdrdrv backend",
-			m->container[0]	       ? "start the container with --device /dev/gdrdrv"
-			: m->gdrdrv.major >= 0 ? remake
-					       : "as root: modprobe -r gdrdrv; modprobe gdrdrv",
+			m->container[0] ? "start the container with --device /dev/gdrdrv"
+			: is_misc || m->gdrdrv.major >= 0
+				? remake
+				: "as root: modprobe -r gdrdrv; modprobe gdrdrv",
 			"/dev/gdrdrv is missing, though the module is loaded");
 	else if (!m->gdrdrv.loaded)
 		finding(r, SEV_WARN, NULL,
