@@ -146,6 +146,12 @@ if grep -q '\bnvidia_p2p_get_pages\b' "$dir/nv-p2p.h" && ! grep -q '\bva_space\b
 fi
 
 dir=$(cd "$dir" && pwd -P)
+case $dir in
+*[[:space:]]*)
+	say "nv-p2p.h is in $dir: the kernel's build needs a directory whose path has no space"
+	exit 1
+	;;
+esac
 symvers=
 for f in "$dir/Module.symvers" "$dir/../Module.symvers" "$dir/../../Module.symvers" $(kept_by_dkms "$dir" "${1:-none}"); do
 	awk '$2 == "nvidia_p2p_get_pages" && $1 !~ /^0x0*$/ { n++ } END { exit !n }' "$f" 2>/dev/null && symvers=$f && break

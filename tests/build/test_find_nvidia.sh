@@ -148,6 +148,9 @@ echo "int nvidia_p2p_get_pages(u64 vaddr, u64 size);" >"$l4t/nv-p2p.h"
 judge "a Jetson's, not named" "!no nv-p2p.h of any GPU driver"
 judge "a Jetson's, named" "!of Tegra's GPU driver: no gdrdrv is needed there" NVIDIA_SRC="${l4t%/include/linux}"
 
+source_at "$tmp/with space/nvidia"
+judge "in a directory that the kernel's build cannot use" "!whose path has no space" NVIDIA_SRC="$tmp/with space"
+
 tree '' '' '' 'nvidia-580.95.05/nvidia nvidia-open-580.95.05/nvidia'
 for flavor in open proprietary; do
 	[ "$(FLAVOR=$flavor GDRDRV_ROOT=$tmp/root /bin/sh "$find" sources 580.95.05 | head -n 1)" = \
