@@ -207,9 +207,10 @@ void gdrdrv_p2p_release(struct gdrdrv_mr *mr);
  * reclaims memory as the allocation of a page with @gfp does. Returns false if there is none.
  *
  * Under the lock the thread reclaims nothing, neither of the machine nor of its cgroup: it takes
- * from the kernel's reserves and exceeds the cgroup's limit instead. Each thread does so with a few
- * pages at a time, because this function fails while the reserves are in use or the cgroup is beyond
- * its limit.
+ * from the kernel's reserves and exceeds the cgroup's limit instead. This function fails while the
+ * reserves are in use or the cgroup is beyond its limit, so what is taken so is at most that of the
+ * threads that wait for the lock or have it: for each one page table in a fault, and 3 in POPULATE
+ * (4 with five levels of page tables).
  */
 static inline bool gdrdrv_alloc_prepare(gfp_t gfp)
 {

@@ -176,7 +176,7 @@ static vm_fault_t gdrdrv_fill(struct gdrdrv_mr *mr, struct vm_area_struct *vma, 
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 	unsigned int flags;
 
-	/* Up to three page tables, charged to the process's cgroup. */
+	/* One page table, for POPULATE one of each level below the top; charged to the cgroup. */
 	if (!gdrdrv_alloc_prepare(GFP_KERNEL_ACCOUNT))
 		return VM_FAULT_OOM;
 	mutex_lock(&mr->lock);
