@@ -140,6 +140,7 @@ static void populate_all(void)
 	unsigned int i;
 	int ret = 0;
 
+	write_text(GROUP "/cgroup.procs", "0");
 	drv = drv_open();
 	prov = prov_open();
 	map_all();
@@ -160,6 +161,7 @@ static void t_reclaim_bounded(void)
 	enter_cgroup();
 	if (access(GROUP "/memory.peak", R_OK))
 		SKIP("this kernel does not tell the peak");
+	write_text(CGROUPS "/cgroup.procs", "0"); /* else the kernel may kill this process */
 	pid = fork();
 	if (!pid)
 		populate_all();
