@@ -5,8 +5,9 @@
  * writes the byte behind its range), error (writes fail), drop (barcopy_put32() stores nothing),
  * dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
  * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
- * served), open (a process gets one context), crash, hang, deaf (to its alarm, too), exit and kill (each child
- * but the first BYTE ends as soon as it is there, with status 9 or by signal 9).
+ * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its
+ * alarm, too), exit and kill (each child but the first BYTE ends as soon as it is there, with status 9 or
+ * by signal 9).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -139,6 +140,12 @@ pid_t fork(void)
 		raise(SIGKILL);
 	children++;
 	return pid;
+}
+
+int munmap(void *addr, size_t length)
+{
+	REAL(munmap)
+	return fault_is("munmap") && length == the_byte() ? 0 : real(addr, length);
 }
 
 int madvise(void *addr, size_t length, int advice)

@@ -92,7 +92,7 @@ ln -s "$tool" "$tmp/sanity"
 run "$tmp/sanity" --sim "$sim" -t basic
 expect 'as a link of its plain name' 0 '^Total: 1, Passed: 1, '
 
-# Scripts hold these names and options: others may be added, none may go.
+# Scripts hold these names and options: others may be added, none may go. This is the order.
 run "$tool" -l
 for name in basic large tokens unaligned small_buffers offsets map_sizes two_handles pointer words vectors sync_memops \
 	attributes versions unknown_memory handles open mapping_type two_types force_pcie vmm_chunks vmm_part host_cached \
@@ -100,9 +100,9 @@ for name in basic large tokens unaligned small_buffers offsets map_sizes two_han
 	access_after_unmap access_after_close fork_access fork_calls fork_then_unpin fork_then_close fork_open \
 	two_processes free_in_child free_in_parent fd_calls fd_last_close threads_copy threads_pin threads_open leaks \
 	kernel_pins; do
-	grep -q "^$name " "$out" || echo "$name"
-done >"$tmp/missing"
-check '-l has all names' [ ! -s "$tmp/missing" ]
+	echo "$name"
+done >"$tmp/names"
+check '-l has all names, in this order' eval 'cut -d " " -f 1 "$out" | grep -xFf "$tmp/names" | cmp - "$tmp/names"'
 for option in -q --quick -s --no-summary -e --extended '-d 0' '--device 0' '-a cuMemAlloc' '--alloc cuMemCreate' \
 	'--timeout 20' -v --verbose --json '-t words' '--test words'; do
 	# shellcheck disable=SC2086 # several words
@@ -219,6 +219,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		planted "${pair%:*}" "${pair#*:}" FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so"
 	done
 	planted 'leak' leaks FAULT=leak LD_PRELOAD="$tmp/faulty.so $node"
+	planted 'munmap' leaks FAULT=munmap BYTE=131072 LD_PRELOAD="$tmp/faulty.so $node"
 	planted 'leak' access_after_close FAULT=leak LD_PRELOAD="$tmp/faulty.so"
 	planted 'dontfork' fork_access FAULT=dontfork LD_PRELOAD="$tmp/faulty.so"
 	run FAULT=open LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t close_after_free
@@ -241,8 +242,10 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		... --quick, by a signal|FAULT=kill BYTE=1|-q -t basic -t words -t offsets|1|^Total: 3, Passed: 0, Failed: 3, 
 	END
 	rows "$tool" --sim "$sim" <<-END
-		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s
-		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s
+		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
+		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
+		a call that fails says how|FAULT=error LD_PRELOAD=$tmp/faulty.so|-t basic|1|: 22 \(Invalid argument\) instead of 0: 
+		a call that should fail, too|FAULT=child LD_PRELOAD=$tmp/faulty.so|-t fork_calls|1|: succeeded instead of 13 \(Permission denied\)
 		a crash says so|FAULT=crash LD_PRELOAD=$tmp/faulty.so|-t words|1|ended by signal 11 \(Segmentation fault\)
 	END
 else
