@@ -685,7 +685,8 @@ def main():
 
             print(f'\n{seed if seed in ("by hand", "fences") else f"seed {seed}"}', flush=True)
             try:
-                for x, fate in pool.map(one, mutants):
+                for done in concurrent.futures.as_completed([pool.submit(one, x) for x in mutants]):
+                    x, fate = done.result()
                     if x.function in ('by hand', 'fences'):
                         ok(fate and fate[0] != '(', f'{x.op}: {fate or "lives"}')
                     elif not fate:
