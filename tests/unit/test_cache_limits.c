@@ -123,6 +123,7 @@ static void space_for_plain_pins(void)
 {
 	barcopy_region_t used;
 	CUdeviceptr d = vmm_new(0, 16);
+	uint64_t evictions;
 	gdr_mh_t h;
 	void *va;
 	barcopy_cache_t cache = cache_with(g, BARCOPY_CACHE_CHECK_TAG, 14 * CHUNK);
@@ -141,6 +142,11 @@ static void space_for_plain_pins(void)
 	ck_assert(same_memory(h, va, d + 10 * CHUNK));
 	ck_assert_uint_gt(cache_stats(cache).evictions, 0);
 	ck_assert_uint_eq(cache_stats(other).evictions, 0); /* one cache has enough */
+	evictions = cache_stats(cache).evictions;
+	for (unsigned int k = 10; k < 15; k++)
+		get_and_put(other, d + k * CHUNK); /* a miss evicts of its own cache first */
+	ck_assert_uint_eq(cache_stats(cache).evictions, evictions);
+	ck_assert_uint_gt(cache_stats(other).evictions, 0);
 	ck_assert(same_memory(used.handle, used.cpu_ptr, d));
 }
 
