@@ -7,11 +7,12 @@ import ctypes
 import sys
 from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, addressof, c_char_p, c_int, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object)
-from itertools import compress
+from itertools import chain, compress, repeat, tee
+from operator import and_, attrgetter, itemgetter, le, not_, or_
 
 from . import _types
 from ._lib import extension
-from ._life import AtEnd
+from ._life import AtEnd, consume
 from ._memory import Where, is_contiguous, product, refuse_strides
 from ._stream import LEGACY, refuse_capture, wait_for_stream
 
@@ -126,26 +127,37 @@ def memory_of(obj):
 # A consumer calls the deleter from any thread, while the interpreter ends, and with an exception set, which no function
 # of Python survives, nor any callback of ctypes. That of the extension takes the entry out of _given. Without it the C
 # library's sigemptyset() clears the struct's first word, and sweep() finds that.
-_given = {}  # by address: (struct, shape, Life, capsule); until the consumer's deleter call
+_given = {}  # by address: (struct, shape, Life, capsule, first word); until the consumer's deleter call
 ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
 _CLEARED = 128  # bytes: sizeof(sigset_t)
 _deleters = {name: extension.deleter(name == _NEW) if extension else cast(ctypes.CDLL(None).sigemptyset, c_void_p).value
              for name in _STRUCTS}
 
 
+_CAPSULE, _FIRST = 3, 4  # of an entry
+
+
+def ended():
+    """
+    An iterator that takes out of _given, once it is consumed, what consumers have given back, and capsules that none
+    has taken. A destructor consumes it, so it is built of functions written in C: see _life.py.
+    """
+    items, *copies = tee(chain.from_iterable(map(list, (_given.items(),))), 5)  # list: of the items at that time
+    capsules = [map(itemgetter(_CAPSULE), map(itemgetter(1), copy)) for copy in copies[1:]]
+    given_back = map(not_, map(attrgetter("value"), map(itemgetter(_FIRST), map(itemgetter(1), copies[0]))))
+    unused = map(le, map(sys.getrefcount, capsules[0]), repeat(_UNUSED))
+    untaken = map(or_, *(map(_is_valid, of, repeat(name)) for of, name in zip(capsules[1:], _STRUCTS)))
+    return map(_given.pop, map(itemgetter(0), compress(items, map(or_, given_back, map(and_, unused, untaken)))),
+               repeat(None))
+
+
+# References to a capsule that is in _given alone, as this Python counts in ended().
+_UNUSED, = map(sys.getrefcount, map(itemgetter(0), [(object(),)]))
+
+
 def sweep():
-    """Releases what consumers have given back, and capsules that none has taken."""
-    for address, entry in list(_given.items()):
-        if not c_uint64.from_buffer(entry[0]).value or \
-                _references(entry) <= _UNTAKEN and any(_is_valid(entry[3], name) for name in _STRUCTS):
-            _given.pop(address, None)
-
-
-def _references(entry):
-    return sys.getrefcount(entry[3])
-
-
-_UNTAKEN = _references((None, None, None, object()))  # to a capsule that is in _given alone, as this Python counts
+    if _given:
+        consume(ended())
 
 
 def capsule_of(where, address, device, max_version, read_only, life):
@@ -170,5 +182,5 @@ def capsule_of(where, address, device, max_version, read_only, life):
     if name == _NEW:
         managed.major, managed.minor, managed.flags = 1, 0, _READ_ONLY if read_only else 0
     capsule = _new(addressof(managed), name, None)
-    _given[addressof(managed)] = (managed, array, life, capsule)
+    _given[addressof(managed)] = (managed, array, life, capsule, c_uint64.from_buffer(memory))
     return capsule

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import _dlpack, _lib, _stream, _types
 from ._lib import check, error, fitting, library, of_enum
-from ._life import Closable, ClosedAttribute
+from ._life import AtEnd, Closable, ClosedAttribute
 from ._memory import Sized, Where, host_memory, product, tensor_memory, tensor_type
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Mapping(Closable, Sized):
     nbytes: int
     read_only: bool
     _what = "mapping"
-    _given = False  # True once DLPack has exported it
+    _given = None  # once DLPack has exported it: ends with it, and ends what nobody has taken
 
     def __init__(self, context, life, handle, pointer, where, read_only=False, stream=None):
         self.context = context
@@ -502,8 +502,7 @@ class Mapping(Closable, Sized):
             raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()
         if not self._given:
-            weakref.finalize(self, _dlpack.sweep).atexit = False
-            self._given = True
+            self._given = AtEnd(_dlpack.ended())
         return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only, self._in_use())
 
     # ---- attributes -------------------------------------------------------------------------

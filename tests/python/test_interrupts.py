@@ -167,6 +167,7 @@ class Interrupts(Case):
             "view": lambda _, m: m.view()[:8],
             "array": lambda _, m: m.array("u1")[:8] if numpy else m.view(),
             "capsule": lambda _, m: m.__dlpack__(),
+            "capsule of a mapping that is forgotten": lambda made, m: self.gdr.map(m).__dlpack__(),
             "exchange": lambda made, m: made.append(self.gdr.map(Foreign(m))),
             "close": lambda _, m: m.close(),
             "with": lambda _, m: m.__enter__().__exit__(None, None, None),
