@@ -126,12 +126,15 @@ def memory_of(obj):
 
 # A consumer calls the deleter from any thread, while the interpreter ends, and with an exception set, which no function
 # of Python survives, nor any callback of ctypes. That of the extension takes the entry out of _given. Without it the C
-# library's sigemptyset() clears the struct's first word, and sweep() finds that.
+# library's sigemptyset() clears the struct's first word, and sweep() finds that. So it is in a subinterpreter, too: there
+# PyGILState_Ensure(), which the extension's deleter needs, waits for ever in a thread that holds the lock (before 3.12).
 _given = {}  # by address: (struct, shape, Life, capsule, first word); until the consumer's deleter call
 ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
 _CLEARED = 128  # bytes: sizeof(sigset_t)
-_deleters = {name: extension.deleter(name == _NEW) if extension else cast(ctypes.CDLL(None).sigemptyset, c_void_p).value
-             for name in _STRUCTS}
+_is_main = _api("PyInterpreterState_Get" if sys.version_info >= (3, 9) else "_PyInterpreterState_Get", c_void_p)() == \
+    _api("PyInterpreterState_Main", c_void_p)()
+_deleters = {name: extension.deleter(name == _NEW) if extension and _is_main else
+             cast(ctypes.CDLL(None).sigemptyset, c_void_p).value for name in _STRUCTS}
 
 
 _CAPSULE, _FIRST = 3, 4  # of an entry

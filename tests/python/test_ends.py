@@ -273,18 +273,57 @@ with barcopy.open() as gdr, gdr.alloc(64) as m:
         assert not m.busy
 print("ended")
 """
+SUBINTERPRETER = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+program = f'''
+import sys
+sys.argv, sys.path[:] = {sys.argv!r}, {sys.path!r}
+import ctypes, barcopy
+consume = ctypes.PyDLL(sys.argv[1]).consume
+consume.restype, consume.argtypes = ctypes.py_object, [ctypes.py_object]
+with barcopy.open() as gdr, gdr.alloc((4,), "float32") as m:
+    m.write([1, 2, 3, 4])
+    array = consume(m.__dlpack__())
+    assert m.busy and m[2] == 3
+    del array
+    assert not m.busy
+print("ended", flush=True)
+'''
+try:
+    one = interpreters.create(isolated=False)
+except TypeError:
+    one = interpreters.create("legacy")
+failed = interpreters.run_string(one, program)
+if failed:
+    sys.exit(failed)
+interpreters.destroy(one)
+"""
 
 
 class Consumers(Balanced):
-    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
-    def test_freed_by_an_exception(self):
-        """An array of a consumer, on the stack of a function that raises: the exception stays, the memory is given back."""
+    def runs(self, program):
+        """With the consumer's library; what hangs is killed."""
         with tempfile.TemporaryDirectory() as top:
             subprocess.run(["gcc", "-shared", "-fPIC", "-o", top + "/consumer.so", "-x", "c", "-"], input=CONSUMER,
                            text=True, check=True)
-            done = subprocess.run([sys.executable, "-c", RAISES, top + "/consumer.so"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True)
+            done = subprocess.run([sys.executable, "-c", program, top + "/consumer.so"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ended\n", ""))
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_freed_by_an_exception(self):
+        """An array of a consumer, on the stack of a function that raises: the exception stays, the memory is given back."""
+        self.runs(RAISES)
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    @unittest.skipIf(sys.version_info < (3, 9), "this Python cannot make one that shares its lock")
+    def test_subinterpreter(self):
+        """An array whose consumer frees it there."""
+        self.runs(SUBINTERPRETER)
 
 
 @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
