@@ -126,8 +126,8 @@ def memory_of(obj):
 
 # A consumer calls the deleter from any thread, while the interpreter ends, and with an exception set, which no function
 # of Python survives, nor any callback of ctypes. That of the extension takes the entry out of _given. Without it the C
-# library's sigemptyset() clears the struct's first word, and sweep() finds that. So it is in a subinterpreter, too: there
-# PyGILState_Ensure(), which the extension's deleter needs, waits for ever in a thread that holds the lock (before 3.12).
+# library's sigemptyset() clears the struct's first word, and sweep() finds that. So it is in a subinterpreter, too:
+# before 3.12 PyGILState_Ensure(), which the extension's deleter calls, waits there for the lock that its thread holds.
 _given = {}  # by address: (struct, shape, Life, capsule, first word); until the consumer's deleter call
 ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
 _CLEARED = 128  # bytes: sizeof(sigset_t)
