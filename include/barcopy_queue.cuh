@@ -326,12 +326,14 @@ typedef struct barcopy_poster {
 	barcopy_port_view_t view;
 	unsigned long long retired, state; /* the CPU's two words, as last read */
 	unsigned long long taken;	   /* posts retired, by the eight lines */
-	unsigned line;			   /* of these, the one that said so; 8: none was read yet */
+	unsigned line;			   /* of these, the one that said so */
 	unsigned long long until;	   /* the cycle until which a post with a limit need not ask */
 	unsigned next;			   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
+
+#define BARCOPY_PORT_NO_LINE (~0u) /* none was read yet; the next is the first */
 
 /* The thread waits for this load when it uses the words: in its next post, or for space. */
 BARCOPY_WARP_FN void barcopy_port_look(barcopy_poster_t *p, unsigned acquire)
@@ -356,7 +358,7 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 	p->slot = barcopy_warp_hint();
 	p->until = p->next = 0;
 	p->taken = 0;
-	p->line = BARCOPY_PORT_TAKEN_LINES;
+	p->line = BARCOPY_PORT_NO_LINE;
 	barcopy_port_look(p, 0);
 	return known;
 }
@@ -573,25 +575,29 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_taken_at(const barcopy_poster_t 
 	return p->view.control + BARCOPY_PORT_TAKEN_AT + line * 64;
 }
 
-/* The eight lines: a CPU that stores into one line alone would wait for it (src/queue/port.c). */
-BARCOPY_WARP_FN void barcopy_port_count(barcopy_poster_t *p)
-{
-	unsigned long long v[BARCOPY_PORT_TAKEN_LINES][2];
-	unsigned k;
-
-	for (k = 0; k < BARCOPY_PORT_TAKEN_LINES; k++)
-		barcopy_warp_load(barcopy_port_taken_at(p, k), 0, v[k]);
-	p->taken = v[0][0];
-	p->line = 0;
-	for (k = 1; k < BARCOPY_PORT_TAKEN_LINES; k++) {
-		p->line = (long long)(v[k][0] - p->taken) > 0 ? k : p->line;
-		p->taken = p->line == k ? v[k][0] : p->taken;
-	}
-}
-
 BARCOPY_WARP_FN int barcopy_port_counted(const barcopy_poster_t *p, unsigned long long post)
 {
-	return p->line < BARCOPY_PORT_TAKEN_LINES && (long long)(p->taken - post) >= 0;
+	return p->line != BARCOPY_PORT_NO_LINE && (long long)(p->taken - post) >= 0;
+}
+
+/*
+ * The CPU stores its count into eight lines in turn (src/queue/port.c), the first time into the second
+ * one. So behind the newest count that this thread has read is the next one; where a line has an older
+ * one, none has come. All eight at each poll of many threads would keep a part of L2 busy.
+ */
+BARCOPY_WARP_FN void barcopy_port_follow(barcopy_poster_t *p, unsigned long long post)
+{
+	unsigned long long v[2];
+	unsigned k, next;
+
+	for (k = 0; k < BARCOPY_PORT_TAKEN_LINES && !barcopy_port_counted(p, post); k++) {
+		next = (p->line + 1) % BARCOPY_PORT_TAKEN_LINES;
+		barcopy_warp_load(barcopy_port_taken_at(p, next), 0, v);
+		if (p->line != BARCOPY_PORT_NO_LINE && (long long)(v[0] - p->taken) <= 0)
+			return;
+		p->taken = v[0];
+		p->line = next;
+	}
 }
 
 /* barcopy_port_taken(), without a look at the CPU's two words. */
@@ -600,8 +606,8 @@ BARCOPY_WARP_FN int barcopy_port_passed(barcopy_poster_t *p, unsigned long long 
 	const int retired = (long long)(p->retired - post) >= 0;
 	unsigned long long v[2];
 
-	if (!retired && !barcopy_port_counted(p, post))
-		barcopy_port_count(p);
+	if (!retired)
+		barcopy_port_follow(p, post);
 	/* An acquire of the same word, which does not go back. */
 	if (barcopy_port_counted(p, post)) {
 		if (flags & BARCOPY_WARP_ORDERED)

@@ -30,8 +30,6 @@ GDRI_SLOTS(, gdri_ports);
 static void show(struct gdri_port *p, bool taken, bool space)
 {
 	const struct gdri_copy_plan *plan = p->ring.plan;
-	char *to = p->ring.control + BARCOPY_PORT_TAKEN_AT +
-		   p->shows % BARCOPY_PORT_TAKEN_LINES * 64;
 
 	taken = taken && p->shown != p->retired;
 	space = space && p->spaced != p->retired;
@@ -39,7 +37,9 @@ static void show(struct gdri_port *p, bool taken, bool space)
 		return;
 	gdri_fence_before_word(GDR_MAPPING_TYPE_CACHING);
 	if (taken) {
-		p->shows++;
+		char *to = p->ring.control + BARCOPY_PORT_TAKEN_AT +
+			   ++p->shows % BARCOPY_PORT_TAKEN_LINES * 64;
+
 		p->shown = p->retired;
 		if (plan->posts || !space)
 			gdri_post64(plan, to, p->retired);

@@ -42,6 +42,7 @@ static struct {
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t due; /* the last post that is not unawaited */
+	uint64_t waits_for[PRODUCERS]; /* without a limit, for a post that is not unawaited; 0: it does not wait */
 	uint64_t sent[PRODUCERS], accepted[PRODUCERS], seen[PRODUCERS], in[PRODUCERS];
 	uint64_t open_call[PRODUCERS];
 	/* The message whose bulk data are stored; 0: the word is free. Its post; 0: it is a call. */
@@ -202,6 +203,17 @@ static void finish_call(barcopy_poster_t *p, int who, bool must)
 	}
 }
 
+static int wait_for(barcopy_poster_t *p, int who, uint64_t post, unsigned long long most, unsigned int flags,
+		    unsigned int unawaited)
+{
+	int taken;
+
+	run.waits_for[who] = most == BARCOPY_PORT_NO_LIMIT && !unawaited ? post : 0;
+	taken = barcopy_port_wait(p, post, most, flags);
+	run.waits_for[who] = 0;
+	return taken;
+}
+
 /* Up to three messages, in one array and with numbers in a row. */
 static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 {
@@ -225,7 +237,7 @@ static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 	run.many += post && count > 1;
 	if (!post)
 		check_late(start, most);
-	else if (!below(4) && barcopy_port_wait(p, post, BARCOPY_PORT_NO_LIMIT, flags))
+	else if (!below(4) && wait_for(p, who, post, BARCOPY_PORT_NO_LIMIT, flags, unawaited))
 		check_taken(post, who, n + count - 1, flags);
 }
 
@@ -304,7 +316,7 @@ static void one_post(barcopy_poster_t *p, int who)
 	} else if (how == 2) {
 		most = limit();
 		flags = below(2);
-		if (barcopy_port_wait(p, post, most, flags))
+		if (wait_for(p, who, post, most, flags, unawaited))
 			check_taken(post, who, n, flags);
 		else
 			check_late(start, most);
@@ -583,6 +595,20 @@ static bool is_shown(uint64_t line)
 	return seen >= line;
 }
 
+/* The CPU works on, with no other call, until no kernel waits for this post or one before it. */
+static void work_until_taken(uint64_t post)
+{
+	bool waits = true;
+
+	for (unsigned int step = m.steps; waits; yield()) {
+		waits = false;
+		for (int i = 0; i < PRODUCERS; i++)
+			waits |= run.waits_for[i] && run.waits_for[i] <= post;
+		if (waits && m.steps - step > 100000)
+			wrong("a kernel waits on for a post that is retired");
+	}
+}
+
 static void receiver(void)
 {
 	barcopy_port_message_t msg[5];
@@ -614,6 +640,8 @@ static void receiver(void)
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (!port.manual && !is_shown(before))
 			wrong("a receive keeps what it has retired");
+		if (!port.manual && !rc && !below(8))
+			work_until_taken(before);
 		if (rc == -EPIPE) {
 			if (!over())
 				wrong("the end before the end");
