@@ -244,7 +244,8 @@ int barcopy_port_receive(barcopy_port_t port, barcopy_port_message_t *messages, 
  * posts before them are retired, too, kernels see them as taken and may write their lines again. A
  * kernel that waits with BARCOPY_WARP_ORDERED then sees what the calling thread has copied into a
  * mapping of the same GPU before. Any thread. A number that was no post counts as retired: a range
- * that includes it is refused.
+ * that includes it is refused. Each call that moves the front stores a word, which takes 150 ns if
+ * the last was stored just before: retire ranges.
  * @return 0; EINVAL (port, not manual, a post not received or retired before: nothing is done);
  *         EACCES.
  */
