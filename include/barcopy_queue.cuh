@@ -552,8 +552,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
  * stored before, and what others stored before a barrier.
  *
  * A limit of 0 is a try. It may fail while some lines are free, if another thread asks for more lines
- * than that at the same time. A post may end later than its limit if other posts have none, or if more
- * threads than half of the ring's lines post within 4 us: in a ring of 16 lines, nine.
+ * than that at the same time. A post may end later than its limit if other posts have none, or if
+ * posts take more than half of the ring's lines within 4 us: in a ring of 16 lines, nine.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned long long limit,
