@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The library in C++17: std::unique_ptr owns the context and the memory, spans say what is copied, and
- * a call that fails throws. The CPU writes numbers into GPU memory, launches a kernel that adds them,
+ * a call of the library that fails throws. barcopy.h is C with extern "C": there is no other header for C++. The CPU writes numbers into GPU memory, launches a kernel that adds them,
  * and waits for the flag that the kernel stores after the sum. Sum and flag are in GPU memory as well;
  * results.c has the faster place for them.
  *
- *     g++ -std=c++17 raii.cpp -lgdrapi -lcuda -o raii && ./raii
+ *     g++ -std=c++17 -I/usr/local/cuda/include raii.cpp -lgdrapi -lcuda -o raii && ./raii
  *
  * See in the output: all sums were right; and the cause in words of a copy that failed on purpose.
  *
@@ -17,6 +17,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <barcopy.h>
 
 #include "sum_kernel.h"
 
@@ -59,6 +61,7 @@ struct free_memory {
 
 	void operator()(barcopy_mem_t *mem) const
 	{
+		CUDA(cuCtxSynchronize()); /* no kernel uses the memory any more */
 		barcopy_mem_free(g, mem);
 		delete mem;
 	}
@@ -147,7 +150,6 @@ void run()
 	} catch (const error &e) { /* a device address in the place of the CPU's */
 		std::printf("as it should, %s\n", e.what());
 	}
-	CUDA(cuCtxSynchronize()); /* the kernel has ended before its memory is freed */
 }
 
 } // namespace
