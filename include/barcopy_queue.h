@@ -25,9 +25,6 @@
  * Load kernels before one is launched that stays. With lazy loading, CUDA's default, the first
  * launch of any kernel waits until every kernel that runs has ended. CUDA_MODULE_LOADING=EAGER in
  * the environment loads all at once, cudaFuncGetAttributes() one kernel.
- *
- * Experimental until release 2.7: a change gives the symbols another version, so that a program
- * that was linked before does not start.
  */
 #ifndef BARCOPY_QUEUE_H
 #define BARCOPY_QUEUE_H
@@ -45,7 +42,10 @@ typedef struct barcopy_queue_view {
 	unsigned int version;	     /**< of the layout */
 } barcopy_queue_view_t;
 
-/* The layout that both sides share: offsets in bytes, and the parts of a word and of a header. */
+/*
+ * The layout that both sides share: offsets in bytes, and the parts of a word and of a header. Not for
+ * programs: another BARCOPY_QUEUE_VERSION may have others.
+ */
 #define BARCOPY_QUEUE_VERSION   3u
 #define BARCOPY_QUEUE_CREDIT_AT 0     /* control: reply lines that the CPU has read */
 #define BARCOPY_QUEUE_ABORT_AT  8     /* control: 1: the kernel shall not wait for space */

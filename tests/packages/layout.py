@@ -5,7 +5,7 @@ The list of the public types, `layout` beside this file: each struct's size, eac
 enumerator's value, and the version that a member or an enumerator came with.
 
     layout.py check [ROOT]            the headers lay out what the list says; a call's node and BARCOPY_API_VERSION count
-                                      the versions that have added to barcopy.h; a tagged version gets nothing more
+                                      the versions that have added to barcopy*.h; a tagged version gets nothing more
     layout.py refresh VERSION [ROOT]  adds what is new, as of VERSION; what moved or went is an error
 
 The versions of calls stand in packaging/debian/libgdrapi2.symbols. ROOT: the tree, by default this one. Exit code 1: a
@@ -82,10 +82,6 @@ def of_name(words):
     return words[0], words[1]
 
 
-def is_experimental(name):
-    return re.match("barcopy_(queue|port)_", name, re.I)
-
-
 LIST, SYMBOLS = "tests/packages/layout", "packaging/debian/libgdrapi2.symbols"
 
 
@@ -110,14 +106,14 @@ def types(text):
 
 
 def calls(text):
-    """(call, node, version) of barcopy.h's."""
+    """(call, node, version) of barcopy.h and barcopy_queue.h."""
     return re.findall(r"^ (barcopy_\w+)@(BARCOPY_\d+) (\S+)$", text, re.M)
 
 
 def versions(root, now, listed):
-    """The versions that have added to barcopy.h, the oldest first."""
+    """The versions that have added to those headers, the oldest first."""
     added = {version for _, _, version in calls(read(root, SYMBOLS))}
-    added |= {listed[of_name(w)][1] for header, w in now if header == "barcopy.h" and w[0] != "struct" and of_name(w) in listed}
+    added |= {listed[of_name(w)][1] for header, w in now if header != "gdrapi.h" and w[0] != "struct" and of_name(w) in listed}
     return sorted(added, key=lambda version: [int(n) for n in version.split(".")])
 
 
@@ -131,7 +127,7 @@ def after_the_tag(root, listed, newest):
     mine = {c[0] for c in calls(read(root, SYMBOLS)) if c[2] == newest}
     mine |= {name for (_, name), (_, version) in listed.items() if version == newest}
     return [f"{name}: {tag} is tagged and lacks it; raise VERSION in the Makefile, and give its line that version"
-            for name in sorted(mine - had) if not is_experimental(name)]
+            for name in sorted(mine - had)]
 
 
 def level(root):
@@ -154,7 +150,7 @@ def check(root):
         if node != wanted:
             bad.append(f"{name} came with {version}: its node in src/libgdrapi.map is {wanted}, not {node}")
     if level(root) != len(added):
-        bad.append(f"BARCOPY_API_VERSION is {level(root)}: {len(added)} versions have added to barcopy.h ({' '.join(added)})")
+        bad.append(f"BARCOPY_API_VERSION is {level(root)}: {len(added)} versions have added to barcopy*.h ({' '.join(added)})")
     return bad + after_the_tag(root, listed, added[-1])
 
 
@@ -163,11 +159,11 @@ def refresh(root, version):
     for _, words in now:
         old, since = listed.get(of_name(words), (None, version))
         grown = words[0] == "struct" and old and int(words[2]) > int(old[2])
-        if old and old != words and not grown and not is_experimental(words[1]):
+        if old and old != words and not grown:
             bad.append(f"{' '.join(words)}: was {' '.join(old[2:])}; a published type only grows at its end")
         lines.append(" ".join(words) + ("" if words[0] == "struct" else " " + since))
     gone = set(listed) - {of_name(words) for _, words in now}
-    bad += [f"{kind} {name}: the headers lack it" for kind, name in sorted(gone) if not is_experimental(name)]
+    bad += [f"{kind} {name}: the headers lack it" for kind, name in sorted(gone)]
     if not bad:
         with open(f"{root}/{LIST}", "r+", encoding="utf-8") as f:
             head = [line for line in f if line[0] == "#"]
