@@ -939,6 +939,7 @@ class Objects(Case):
         self.assertEqual(self.mem.device, 0)
         self.assertTrue(self.mem.persistent)
         self.assertIn(self.mem.mapping_type, _lib.MAPPING_TYPES.values())
+        self.assertEqual(_lib.MAPPING_TYPES, dict(enumerate(("none", "write-combining", "caching", "device"))))
         self.assertEqual(barcopy.library_version(), (2, 6))
         self.assertEqual(self.gdr.driver_version(), (2, 6))
         bar = self.gdr.bar_info()
@@ -1089,6 +1090,8 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
         with mock.patch.dict(_lib._PROTOTYPES, gdr_of_the_future=(ctypes.c_int,)):
             library = _lib._Library()
         self.assertRaisesRegex(NotImplementedError, "gdr_of_the_future", library.gdr_of_the_future, 1)
+        if _lib.extension:  # a word whose function is 0
+            self.assertEqual(_lib.extension.word(mapping._Target.pack(1, 4096, 8, 1, *6 * [0]), object(), 0, 0, 1), -1)
 
 
 class Types(Case):
@@ -1155,6 +1158,8 @@ class Types(Case):
             if name != "uint8":
                 self.assertIn(letter, _types.formats(name))
             self.assertEqual(_types.of_typestr(_types.typestr(name)), name)
+        self.assertEqual([_types.dlpack(name)[0] for name in ("int8", "uint8", "float64", "bfloat16", "complex64", "bool")],
+                         [0, 1, 2, 4, 5, 6])  # DLDataTypeCode of dlpack.h
         self.assertIsNone(_types.of_dlpack(2, 32, 4))
         self.assertIsNone(_types.in_numpy("bfloat16"))
         self.assertIsNone(_types.in_numpy("DLPack type 9.8x1"))
