@@ -167,7 +167,10 @@ rows "$tool" --sim "$sim" <<-'END'
 	-v shows what was found out||-t mapping_type -v|0|the default mapping is Write Combining
 	--json||-t basic -t fd_calls --json|0|"waived": *1
 END
-json '--json is a document' ''
+json '--json is a document' 'for got, want in (d, sys.argv[2]), (d["gpu"], sys.argv[3]), (d["tests"][0], sys.argv[4]):
+	assert " ".join(got) == want, got' \
+	'tool version library_version simulated gpu alloc place note backend mapping persistent tests passed failed waived' \
+	'device name pci libcuda' 'name alloc result reason seconds notes'
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim" --json
 expect '--json without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
 json_error '--json without a GPU: a document' 2 CUDA_ERROR_NO_DEVICE
