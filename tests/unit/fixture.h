@@ -69,7 +69,7 @@ FIXTURE barcopy_stats_t stats_of(gdr_t ctx)
 FIXTURE void copies_refused(gdr_mh_t h, void *at, int err)
 {
 	barcopy_copy_seg_t seg = { .map_ptr = at, .host_ptr = &seg, .size = 1 };
-	uint64_t value = 7;
+	uint64_t value = 7, line[8] = { 0 };
 	uint32_t word = 7;
 
 	FAILS(err, gdr_copy_to_mapping(h, at, &value, 8));
@@ -82,6 +82,7 @@ FIXTURE void copies_refused(gdr_mh_t h, void *at, int err)
 	FAILS(err, barcopy_put64(h, at, 1));
 	FAILS(err, barcopy_post32(h, at, 1));
 	FAILS(err, barcopy_post64(h, at, 1));
+	FAILS(err, barcopy_post_line(h, at, line));
 	FAILS(err, barcopy_get32(h, at, &word));
 	FAILS(err, barcopy_get64(h, at, &value));
 	FAILS(err, barcopy_wait32(h, at, BARCOPY_CMP_EQ, 0, 0));
