@@ -120,6 +120,11 @@ VALGRIND_STEPS := $(patsubst %,valgrind/%.program,$(filter-out test_gdrdrv test_
 CHECK_STEPS := $(patsubst %,%.script,$(CHECK_SCRIPTS) $(PYTHON_SCRIPTS))
 SCRIPT_STEPS := $(CHECK_STEPS) $(patsubst %,%.script,$(CI_SCRIPTS) $(FULL_SCRIPTS) mutants)
 
+# The names of the tests of check. docs/internals/changes.md has parts of them.
+.PHONY: print-tests
+print-tests:
+	@printf '%s\n' $(basename $(ASAN_STEPS) $(NATIVE_STEPS) $(CHECK_STEPS))
+
 # A script may use any of the programs and tools; those of check use few, and the rest has no native step there.
 NATIVE_GOALS = $(if $(call wanted,$(SCRIPT_STEPS)),build-tests $(out)/tests/explore,$(call goals,$(out),$(NATIVE_STEPS) \
 	$(LONG_STEPS) $(VALGRIND_STEPS)))

@@ -12,6 +12,10 @@ typedef void gdri_move_fn(void *dst, const void *src, size_t n);
 /* Loads n scattered lines from the addresses in `at` to `line` and the lines behind it. */
 typedef void gdri_lines_fn(uint8_t *line, const uint8_t *const *at, size_t n);
 
+/*
+ * A plan takes, for each direction, the first entry of the table that the CPU can run and whose flags
+ * allow it: the order of the entries is the order of choice.
+ */
 enum gdri_impl_flags {
 	GDRI_IMPL_ANY_MEMORY = 1, /* naturally aligned accesses only: fit for DEVICE mappings */
 	GDRI_IMPL_UNCACHED = 2, /* weakly ordered on cacheable memory: WC only */
