@@ -88,6 +88,31 @@ else
 	skip "... and those that are planted in the driver" "no patch"
 fi
 
+# The full tier skips a kernel that cannot be had: that matrix, kernels.sh and the sums name the same kernels is seen here.
+kernels_differ() { # kernels_differ TREE
+	local kernel suite image headers sums
+	for kernel in $(awk -F ' *[|] *' '!/^#/ && NF > 2 { print $2 }' "$1/gdrdrv/tests/matrix" | tr ' ' '\n' | sort -u); do
+		sed -n '/^kernel_fetch()/,/^}/p' "$1/gdrdrv/rig/kernels.sh" | grep -qE "^[[:space:]]*${kernel//./\\.}\)" ||
+			echo "kernel_fetch() of kernels.sh has no $kernel, which matrix boots"
+	done
+	while read -r kernel suite image headers; do
+		sums=$1/gdrdrv/rig/configs/$kernel.sha256
+		[ "$(sed -E 's/^[0-9a-f]{64}  ([^_]*)_[^_]*_(amd64|all)\.deb$/\1/' "$sums" | sort | paste -sd' ')" = \
+			"$(printf '%s\n' "$image" "$headers" "${headers%-amd64}-common" \
+				"linux-kbuild-$(sed -E 's/^linux-headers-(.*)-amd64$/\1/' <<<"$headers")" | sort | paste -sd' ')" ] ||
+			echo "$kernel.sha256 has not the sums of $image, $headers, -common and -kbuild from $suite"
+	done < <(sed -n ':a; /\\$/{N; s/\\\n//; ba}; s/"$name"//; s/^[[:space:]]*\([^ )]*\)) fetch_pinned \(.*\) ;;$/\1 \2/p' \
+		"$1/gdrdrv/rig/kernels.sh")
+}
+none "matrix, kernels.sh and the sums of packages name the same kernels" "$(kernels_differ .)"
+for change in 'tests/matrix 0,/ 6.12.95 /s// 6.12.96 /' 'rig/kernels.sh s/6.12.95) /6.12.96) /' \
+	'rig/kernels.sh s/image-6.12.95/image-6.12.96/' 'rig/configs/6.12.95.sha256 $d'; do
+	rm -rf "$tmp/kernels" && mkdir -p "$tmp/kernels/gdrdrv/tests" && cp -r gdrdrv/rig "$tmp/kernels/gdrdrv" &&
+		cp gdrdrv/tests/matrix "$tmp/kernels/gdrdrv/tests" && sed -i "${change#* }" "$tmp/kernels/gdrdrv/${change%% *}" &&
+		! cmp -s "gdrdrv/${change%% *}" "$tmp/kernels/gdrdrv/${change%% *}" && [ -n "$(kernels_differ "$tmp/kernels" 2>&1)" ]
+	ok "... a difference is found: $change"
+done
+
 # What src/ logs: the level and the text of each line. The head of gdri_log() in src/base/error.h has what a level means.
 grep -rhA1 'gdri_log(' src --include='*.c' | tr -d '\n' | grep -oE 'gdri_log\([^"]*"[^"]*"' | grep -oE 'GDRI_LOG_.*' |
 	sed -E 's/[ \t]+/ /g; s/GDRI_LOG_//g' | LC_ALL=C sort >"$tmp/logged"
