@@ -33,16 +33,21 @@ instructions() { # instructions OBJECT FUNCTION
 		cut -f 2-
 }
 
+# The implementations in an object but ref, whose words are no vectors.
+functions() { # functions OBJECT DIRECTION
+	nm "$1" | grep -oE " gdri_[a-z0-9]+_$2\$" | grep -v ' gdri_ref_'
+}
+
 # A plain vector load of a write-combined mapping is a bus read of its own, for each of a line's vectors; a
 # non-temporal store of cached memory is not ordered as a plain one.
 moves() { # moves OBJECT: prints what is wrong
 	local function
-	for function in {sse41,avx2,avx512}_{from,lines}; do
-		instructions "$1" "gdri_$function" | grep -E '^v?mov[^,]*\([^,]*\),%[xyz]mm|,[^,]*\),%[xyz]mm' | grep -v '(%rsp' |
+	for function in $(functions "$1" '(from|lines)'); do
+		instructions "$1" "$function" | grep -E '^v?mov[^,]*\([^,]*\),%[xyz]mm|,[^,]*\),%[xyz]mm' | grep -v '(%rsp' |
 			awk -v f="$function" '!/^v?movntdqa / { print f ": " $0 } END { if (!NR) print f ": no vector load" }'
 	done
-	for function in {sse2,sse41,avx2,avx512}_to; do
-		instructions "$1" "gdri_$function" | grep -E '^v?mov[a-z0-9]* *%[xyz]mm[0-9]*,.*\(' |
+	for function in $(functions "$1" to); do
+		instructions "$1" "$function" | grep -E '^v?mov[a-z0-9]* *%[xyz]mm[0-9]*,.*\(' |
 			awk -v f="$function" '!/^v?movdqa(64)? / { print f ": " $0 } END { if (!NR) print f ": no vector store" }'
 	done
 }
@@ -82,6 +87,7 @@ moves moves moves.c /_avx2_/,/#include/s/"vmovntdqa/"vmovdqa/
 moves moves moves.c 0,/"movdqa/s//"movntdq/
 moves moves moves.c /_sse2_/,/#include/s/"movdqa/"movntdq/
 moves moves moves.c s/"vmovdqa64/"vmovntdq/
+moves moves moves.c $a#define LOOP(name) gdri_new_##name\n#define LOOP_TARGET\n#define LOOP_VEC 16\n#define LOOP_STORE "movntdq %1, %0"\n#include "loop.h"
 posts words word.h s/0xf8, 0x3e/0xf8, 0x37/
 posts words words.c s/64, "0x48, "/64, ""/
 END
