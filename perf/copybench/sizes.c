@@ -2,28 +2,36 @@
 /* Compares the library with the implementations, the baseline and CUDA, by size and alignment. */
 #include <stdio.h>
 
+#include "common/exit.h"
 #include "setup.h"
+
+static void add(struct job *job, size_t *count, struct job contender)
+{
+	if (*count == MAX_COLUMNS)
+		tool_fail("more than %d columns: MAX_COLUMNS of setup.h", MAX_COLUMNS);
+	job[(*count)++] = contender;
+}
 
 /* The public call twice, the baseline, then the implementations, then CUDA and the copy engine. */
 static size_t contenders(struct job *job, bool read)
 {
 	size_t count = 0;
 
-	job[count++] = library_job("library");
-	job[count++] = library_job("again");
-	job[count++] = baseline_job("baseline");
+	add(job, &count, library_job("library"));
+	add(job, &count, library_job("again"));
+	add(job, &count, baseline_job("baseline"));
 	if (read)
-		job[count++] = fenced_job("b.fenced");
+		add(job, &count, fenced_job("b.fenced"));
 	for (size_t i = 0; impl_at(i); i++) {
 		const struct gdri_copy_impl *impl = impl_at(i);
 
 		if ((read ? impl->from : impl->to) && impl != job[2].raw)
-			job[count++] = impl_job(impl->name, impl->name);
+			add(job, &count, impl_job(impl->name, impl->name));
 	}
-	job[count++] = cuda_job("cuMemcpy", false);
-	job[count++] = cuda_job("cuMem.pin", true);
-	job[count++] = helped_job("engine", &st.engine, false);
-	job[count++] = helped_job("eng.pin", &st.engine, true);
+	add(job, &count, cuda_job("cuMemcpy", false));
+	add(job, &count, cuda_job("cuMem.pin", true));
+	add(job, &count, helped_job("engine", &st.engine, false));
+	add(job, &count, helped_job("eng.pin", &st.engine, true));
 	for (size_t i = 0; i < count; i++)
 		job[i].read = read;
 	return count;
