@@ -53,6 +53,27 @@ sed '/perf\/compare.c/d; s/baseline_isa test_copy /baseline_isa test_copies /' d
 	grep -q '^A call: perf/compare.c has the example and is not in the list' "$tmp/log" &&
 	grep -q '^An instruction set: no test has test_copies in its name' "$tmp/log"
 ok "a file that a list lacks is found, and a test that there is not"
+# The names that GDRCOPY_COPY_IMPL and GDRCOPY_CPU_MASK take: those of a table of the source, those of gdrapi(7).
+table_names() {
+	sed -n 's/^\t{ "\([a-z0-9.]*\)", .*/\1/p' "$1" | LC_ALL=C sort
+}
+page_names() { # page_names VARIABLE BEFORE AFTER
+	sed -n "/^\.It Ev $1$/,/^\.It Ev GDRCOPY_STATS/p" "${page7:-packaging/man/gdrapi.7}" | paste -sd' ' |
+		sed -E "s/.*$2: ([^:]*)$3.*/\1/; s/(,| or| and) /\n/g" | LC_ALL=C sort
+}
+variables_agree() {
+	diff <(table_names src/copy/plan.c) <(page_names GDRCOPY_COPY_IMPL 'finding faults' '[.] A name') &&
+		diff <(table_names src/copy/cpu.c) <(page_names GDRCOPY_CPU_MASK 'take it away' ', as [.]Ql') &&
+		[ "$(table_names src/copy/plan.c | wc -l)" -gt 4 ] && [ "$(table_names src/copy/cpu.c | wc -l)" -gt 4 ]
+}
+variables_agree
+ok "gdrapi(7) names each implementation of plan.c and each feature of cpu.c"
+page7=$tmp/gdrapi.7
+sed 's/^sse2, neon or ref/neon or ref/' packaging/man/gdrapi.7 >"$page7" && ! variables_agree >"$tmp/log" && grep -qx '< sse2' "$tmp/log"
+ok "... an implementation that the page lacks is found"
+sed 's/ movdiri and neon/ movdiri, movdiri2 and neon/' packaging/man/gdrapi.7 >"$page7" && ! variables_agree >"$tmp/log" &&
+	grep -qx '> movdiri2' "$tmp/log"
+ok "... and a feature that the source lacks"
 "$python" -B perf/tables.py --check
 ok "the figures of the pages are the stored ones"
 # changed WHAT PAGE SED-EXPRESSION MESSAGE: a copy of the pages with that change fails so.
