@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# Kernels and their headers, unpacked from the distribution's packages into a cache, not installed.
-# They come from the machine's mirror; the meta packages give the versions.
+# Kernels and their headers, from Debian's archive into the folder $CACHE. Nothing is installed.
+# Sourced; uses $RIG, the folder of this file.
 #
-# kernel_prepare NAME	NAME: one of kernel_fetch()
-#	sets K_DIR (its cache), K_IMAGE (bootable), K_HEADERS (for KDIR), K_REL (release),
-#	K_ROOT (a root to build in, or empty), K_MAKE (extra arguments of make), K_ARCH
+# kernel_prepare NAME: fetches the kernel that kernel_fetch() has by this name, unless the cache has
+# it. Sets
+#	K_DIR		its folder in the cache
+#	K_IMAGE		the image to boot
+#	K_HEADERS	the folder of its headers, for make's KDIR=
+#	K_REL		its release, as uname -r prints it
+#	K_ROOT		the root in which modules for it are built; empty: here
+#	K_MAKE		further arguments of make for a module
+#	K_ARCH, K_CPU	its architecture, and the CPU that QEMU emulates for arm64
+# 1: it cannot be fetched.
 
 CACHE=${BARCOPY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/barcopy} # ~ needs no $HOME
 
@@ -17,8 +24,9 @@ say() {
 # shellcheck source=tests/common/debian.bash
 . "${BASH_SOURCE[0]%/*}/../../tests/common/debian.bash"
 
-# apt_private SUITE ARGUMENT...: apt-get, or $APT_TOOL, with lists and a cache of its own, and the machine's keys and
-# proxies
+# apt_private SUITE ARGUMENT...: runs apt-get, or $APT_TOOL, for this suite and the architecture
+# K_ARCH, from the machine's mirror and through its proxies. The lists are fetched once, into
+# $CACHE/apt; apt's own state is not touched.
 apt_private() {
 	local suite=$1 dir="$CACHE/apt/$1-${K_ARCH:-amd64}" uri options key=/usr/share/keyrings/debian-archive-keyring.gpg
 	shift
@@ -48,22 +56,25 @@ apt_private() {
 	"${APT_TOOL:-apt-get}" "${options[@]}" "$@"
 }
 
-# The versioned package, linux-image-... or linux-headers-..., that a meta package stands for.
+# depends_on SUITE METAPACKAGE: prints the package of one version, linux-image-... or
+# linux-headers-..., on which the metapackage depends.
 depends_on() {
 	APT_TOOL=apt-cache apt_private "$1" depends "$2" |
 		awk '$1 == "Depends:" && $2 ~ /^linux-(image|headers)-[0-9]/ { print $2; exit }'
 }
 
-# Runs a command that fetches, and again with new lists if it fails: packages may have been removed.
+# with_new_lists COMMAND...: a command that fetches. If it fails, runs it again with new lists: the
+# archive may have removed the packages that the old ones name.
 with_new_lists() {
 	"$@" && return
 	rm -f "$CACHE"/apt/*/ready
 	"$@"
 }
 
-# Packages of $1 (suite) named $2..., unpacked below $K_DIR/root. K_SUMS: their checksums.
+# unpack SUITE PACKAGE...: downloads the packages and unpacks them below $K_DIR/root. They must have
+# the checksums of the file K_SUMS, if it is set.
 unpack() {
-	local suite=$1
+	local suite=$1 deb
 	shift
 	rm -rf "${K_DIR:?}/deb"
 	mkdir -p "$K_DIR/deb" "$K_DIR/root"
@@ -75,7 +86,9 @@ unpack() {
 	rm -rf "${K_DIR:?}/deb"
 }
 
-# The ELF kernel inside a compressed image: boots twice as fast under emulation.
+# extract_vmlinux IMAGE OUT: writes the ELF kernel that the image holds compressed; emulated, it
+# boots twice as fast. A compression's first bytes may occur elsewhere in the image, so each place
+# where they stand is tried.
 extract_vmlinux() {
 	local image=$1 out=$2 magic tool at
 	while read -r magic tool; do
@@ -92,7 +105,7 @@ extract_vmlinux() {
 	return 1
 }
 
-# By the meta packages of an image and of headers.
+# fetch_stock SUITE IMAGE HEADERS: the version for which these two metapackages stand now
 fetch_stock() {
 	local image headers
 	image=$(depends_on "$1" "$2")
@@ -101,12 +114,15 @@ fetch_stock() {
 	fetch_packages "$1" "$image" "$headers"
 }
 
-# A kernel of one pinned version, which has a fault that later ones do not have.
+# fetch_pinned NAME SUITE IMAGE HEADERS: these packages of one version, which has a fault that later
+# ones lack. Their checksums are in configs/NAME.sha256.
 fetch_pinned() {
 	local K_SUMS=$RIG/configs/$1.sha256
 	fetch_packages "$2" "$3" "$4"
 }
 
+# fetch_packages SUITE IMAGE HEADERS: unpacks both, and the two packages that the headers need:
+# those common to all flavours, and kbuild, the build's tools. Writes what kernel_prepare() reads.
 fetch_packages() {
 	local suite=$1 image=$2 headers=$3 common kbuild tree
 	common=$(APT_TOOL=apt-cache apt_private "$suite" depends "$headers" | awk '/Depends:.*-common/ { print $2; exit }')
@@ -138,7 +154,8 @@ fetch_packages() {
 	echo "${headers#linux-headers-}" >"$K_DIR/release"
 }
 
-# 7.x: its build tools need a newer C library, so it is built in a root of its own.
+# fetch_backports SUITE: the kernel of the suite's backports. Its build tools need the C library of
+# that suite, so modules are built in a root of the suite, $K_DIR/build-root.
 fetch_backports() {
 	local suite=$1 uri headers image binary
 	uri=$(mirror)
@@ -162,7 +179,8 @@ fetch_backports() {
 	echo "$K_DIR/build-root" >"$K_DIR/build-in"
 }
 
-# Unpacks the distribution's source of version $1 to $K_DIR/linux-source-$1, or only its parts $2...
+# unpack_source VERSION [PART...]: unpacks Debian's source of the kernel, or only these parts, to
+# $K_DIR/linux-source-VERSION
 unpack_source() {
 	local name=linux-source-$1 part parts=()
 	shift
@@ -174,7 +192,8 @@ unpack_source() {
 	rm -rf "${K_DIR:?}/root"
 }
 
-# Prints the path of the kernel's scripts/, in a kernel's source in the cache or fetched
+# Prints the path of scripts/ of the kernel's source 6.1, which has checkpatch.pl: from a source in
+# the cache, else it is fetched.
 kernel_scripts() {
 	local K_DIR=$CACHE/kernels/scripts-6.1 dir
 	mkdir -p "$CACHE"
@@ -190,8 +209,9 @@ kernel_scripts() {
 	) 9>"$CACHE/lock-scripts"
 }
 
-# Builds a kernel of the distribution's source $1 with the configuration $2: the checking kernel, or
-# one for arm64 (cross-built) with another page size. Some ten minutes on two CPUs.
+# build_kernel VERSION CONFIG: builds Debian's source with a configuration of configs/, for arm64 by
+# a cross compiler. It fails if the kernel lacks a line of the configuration. About ten minutes on
+# two CPUs.
 build_kernel() {
 	local src=$K_DIR/linux-source-$1 config=$2 line image=arch/x86/boot/bzImage make=(make -s O="$K_DIR/build")
 	if [ "$K_ARCH" = arm64 ]; then
@@ -220,7 +240,7 @@ build_kernel() {
 	cat "$K_DIR/build/include/config/kernel.release" >"$K_DIR/release"
 }
 
-# Fills K_DIR unless it is complete.
+# kernel_fetch NAME CONFIG: fills K_DIR unless it is complete.
 kernel_fetch() {
 	local name=$1 config=$2
 	[ ! -e "$K_DIR/ready" ] || return 0
@@ -243,7 +263,8 @@ kernel_fetch() {
 	touch "$K_DIR/ready"
 }
 
-# K_DIR, K_ARCH, K_CPU and config of kernel $1.
+# kernel_dir NAME: sets K_DIR, K_ARCH, K_CPU, and config, the configuration of a kernel that is
+# built.
 kernel_dir() {
 	local name=$1
 	config=$RIG/configs/debug.config
@@ -256,7 +277,7 @@ kernel_dir() {
 	case $name in debug | debug-*) # one directory per configuration
 		K_DIR=$CACHE/kernels/$name-$(sha256sum <"$config" | cut -c1-12) ;;
 	esac
-	if [ "$name" = 6.1-arm64-64k ]; then # likewise
+	if [ "$name" = 6.1-arm64-64k ]; then # one directory per configuration
 		config=$RIG/configs/arm64-64k.config
 		K_DIR=$CACHE/kernels/arm64-64k-$(sha256sum <"$config" | cut -c1-12)
 	fi
@@ -275,9 +296,8 @@ kernel_prepare() {
 	K_REL=$(cat "$K_DIR/release")
 	K_ROOT=$(cat "$K_DIR/build-in" 2>/dev/null)
 	K_MAKE=()
-	# 5.10's headers name a compiler that this distribution lacks.
+	# The headers of 5.10 and of arm64 name compilers that this distribution lacks.
 	[ "$name" = 5.10 ] && K_MAKE=(CC=gcc)
-	# So do arm64's.
 	[ "$K_ARCH" = arm64 ] && K_MAKE=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc)
 	return 0
 }

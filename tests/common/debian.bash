@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# Debian's archive as this machine reaches it, for roots (tests/packages, tests/check-fresh.sh) and kernels
-# (gdrdrv/rig/kernels.sh). Sourced.
+# How this machine's apt reaches Debian's archive, for those who make a root
+# (tests/packages/dkms.sh, tests/check-fresh.sh) or fetch a kernel (gdrdrv/rig/kernels.sh). Sourced.
 
-# mirror [security]: prints the URI of the first source of Debian's suites, or of its security suites, in the machine's
-# configuration of apt
+# mirror [security]: prints the URI from which apt here fetches Debian's packages, or Debian's
+# security updates; nothing if apt has no such source
 mirror() {
 	# shellcheck disable=SC2016
 	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(ORIGIN)' 'Created-By: Packages' |
@@ -14,8 +14,9 @@ mirror() {
 		}'
 }
 
-# configure ROOT SUITE MIRROR: writes the sources of apt in the root, and copies the machine's settings of apt's
-# connections and its names of hosts
+# configure ROOT SUITE MIRROR: apt in the root has this suite with its updates, from the mirror, and
+# its security updates, if apt here has a source of them. It uses the proxies, timeouts and names of
+# hosts of this machine.
 configure() {
 	local root=$1 suite=$2 main=$3 security
 	security=$(mirror security)

@@ -1,11 +1,16 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# The part of run.sh that installs: in a Debian root of its own. Sourced; uses its variables.
+# Installs, upgrades and removes the packages in a minimal root of this machine's Debian release,
+# with real apt, dpkg and dkms and a stand-in for the GPU driver's package. run.sh sources it and
+# sets the variables below.
 : "${here:?}" "${out:?}" "${tmp:?}" "${root:?}" "${version:?}" "${level:?}" "${arch:?}"
 
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+# what the root has besides: what the packages depend on, and what the tests call
 wanted=dkms,linux-headers-$arch,gcc,libc6-dev,make,cmake,pkgconf,kmod,bash-completion,python3,systemd
 
+# Unpacks $root from a tarball that is kept for a week, and made by the machine's sources and
+# proxies of apt.
 make_root() {
 	local tar=$out/packages/root.tar new=$out/packages/root.new.tar key
 	key="$suite $arch $wanted"
