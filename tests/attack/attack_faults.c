@@ -49,6 +49,7 @@ struct deed {
 	uint32_t keeps; /* caches: what ranges share, which ends with the context */
 	uint32_t flags; /* of a range */
 	bool engine; /* the copy engine copies */
+	bool trims; /* a trim, not an invalidation, unpins */
 };
 
 /* ---- what is done: 0, or the errno of the first failure; what was made is given back  */
@@ -132,38 +133,22 @@ static int cached(const struct deed *deed)
 	return first(rc, CALL(barcopy_cache_destroy, cache));
 }
 
-/* The last put unmaps: what fails in it the cache's end returns. */
-static int invalidated(const struct deed *deed)
+/* An invalidation, or a trim, unpins. If that fails, the cache's end returns the error. */
+static int unpinned(const struct deed *deed)
 {
 	barcopy_region_t r;
 	barcopy_cache_t cache;
 	int rc = CALL(barcopy_cache_create, g, NULL, &cache);
 
-	(void)deed;
 	if (rc)
 		return rc;
 	rc = CALL(barcopy_cache_get, cache, memory + 5, 100, &r);
 	if (!rc) {
-		rc = CALL(barcopy_cache_invalidate, cache, memory, 1);
+		if (!deed->trims)
+			rc = CALL(barcopy_cache_invalidate, cache, memory, 1);
 		rc = first(rc, CALL(barcopy_cache_put, cache, &r));
-	}
-	return first(rc, CALL(barcopy_cache_destroy, cache));
-}
-
-/* So does what a trim cannot unpin. */
-static int trimmed(const struct deed *deed)
-{
-	barcopy_region_t r;
-	barcopy_cache_t cache;
-	int rc = CALL(barcopy_cache_create, g, NULL, &cache);
-
-	(void)deed;
-	if (rc)
-		return rc;
-	rc = CALL(barcopy_cache_get, cache, memory + 5, 100, &r);
-	if (!rc) {
-		rc = CALL(barcopy_cache_put, cache, &r);
-		rc = first(rc, CALL(barcopy_cache_trim, cache, 0));
+		if (deed->trims)
+			rc = first(rc, CALL(barcopy_cache_trim, cache, 0));
 	}
 	return first(rc, CALL(barcopy_cache_destroy, cache));
 }
@@ -305,8 +290,8 @@ static const struct deed deeds[] = {
 	  .flags = BARCOPY_MAP_RANGE_READ_ONLY },
 	{ "shared range", DEVICE, shared_range, .keeps = 1 },
 	{ "cache", DEVICE | COLD, cached },
-	{ "invalidated", DEVICE, invalidated },
-	{ "trimmed", DEVICE, trimmed },
+	{ "invalidated", DEVICE, unpinned },
+	{ "trimmed", DEVICE, unpinned, .trims = true },
 	{ "memory", DEVICE | INTEGRATED | COLD, own_memory },
 	{ "shared memory", DEVICE | COLD, shared_memory },
 	{ "queue", DEVICE | INTEGRATED | COLD, queue },
