@@ -7,7 +7,7 @@ memory; views of that memory.
 import gc
 import sys
 
-from harness import BUSY, Skip, absent, equal, main, need, note, outcome, served, takes, test
+from harness import BUSY, Skip, absent, equal, main, need, note, outcome, reads_that_wait, served, takes, test
 
 numpy = need("numpy")
 try:
@@ -105,14 +105,8 @@ def _(gdr):
 @test("map() of a Buffer waits for the work of its stream that DLPack orders, or the program does")
 def _(gdr):
     made = buffer()
-    stale = 0
     with gdr.map(made) as m:
-        for i in range(1, 11):
-            late(int(made.handle), i)
-            stale += m.read(4) != numpy.int32(i).tobytes()
-            stream.sync()
-            equal(m.read(4), numpy.int32(i).tobytes())
-    note(f"{stale} of 10 reads without a wait are stale")
+        reads_that_wait(m, numpy.int32, lambda i: late(int(made.handle), i), stream.sync)
 
 
 @test("stream= takes cuda.core's stream")

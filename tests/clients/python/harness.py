@@ -75,6 +75,18 @@ def equal(got, want, what=""):
     assert got == want, f"{what}{': ' if what else ''}{str(got)[:200]}, not {str(want)[:200]}"
 
 
+def reads_that_wait(m, number, store, wait):
+    """`store` starts a kernel that stores its argument in the first word, as `number` makes it: after `wait` it is read.
+    Notes how many reads before the wait were stale."""
+    stale = 0
+    for i in range(1, 11):
+        store(i)
+        stale += m.read(4) != number(i).tobytes()
+        wait()
+        equal(m.read(4), number(i).tobytes())
+    note(f"{stale} of 10 reads without a wait are stale")
+
+
 def name_of(dtype):
     """Of "float32", numpy's float32 and torch.float32: "float32"."""
     return str(dtype).rsplit(".", 1)[-1]

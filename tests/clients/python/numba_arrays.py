@@ -7,7 +7,7 @@ that wait for words, and views of the library's memory.
 import gc
 import sys
 
-from harness import Skip, absent, equal, main, name_of, need, note, outcome, refused, served, test
+from harness import Skip, absent, equal, main, name_of, need, note, outcome, reads_that_wait, refused, served, test
 
 numpy = need("numpy")
 for gone_, name_ in ("row_stack", "vstack"), ("in1d", "isin"), ("trapz", "trapezoid"):
@@ -145,14 +145,8 @@ def _(gdr):
 def _(gdr):
     array = ready(cuda.device_array(1024, dtype="f4"))
     with_kernels(lambda: late[4, 256](array, 0, 0))
-    stale = 0
     with gdr.map(array) as m:
-        for i in range(1, 11):
-            late[4, 256](array, i, 8)
-            stale += m.read(4) != numpy.float32(i).tobytes()
-            cuda.synchronize()
-            equal(m.read(4), numpy.float32(i).tobytes())
-    note(f"{stale} of 10 reads without a wait are stale")
+        reads_that_wait(m, numpy.float32, lambda i: late[4, 256](array, i, 8), cuda.synchronize)
 
 
 @test("a kernel of Numba waits for a word of the CPU, and answers")
