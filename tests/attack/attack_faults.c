@@ -49,6 +49,7 @@ struct deed {
 	uint32_t keeps; /* caches: what ranges share, which ends with the context */
 	uint32_t flags; /* of a range */
 	bool engine; /* the copy engine copies */
+	bool unmaps; /* before the unpin */
 	bool trims; /* a trim, not an invalidation, unpins */
 };
 
@@ -83,10 +84,11 @@ static int plain_pin(const struct deed *deed)
 	void *va;
 	int rc = CALL(gdr_pin_buffer_v2, g, memory + 70000, 100000, 0, &h);
 
-	(void)deed;
 	if (rc)
 		return rc;
 	rc = CALL(gdr_map, g, h, &va, 65536);
+	if (!rc && deed->unmaps)
+		rc = CALL(gdr_unmap, g, h, va, 65536);
 	return first(rc, CALL(gdr_unpin_buffer, g, h));
 }
 
@@ -151,21 +153,6 @@ static int unpinned(const struct deed *deed)
 			rc = first(rc, CALL(barcopy_cache_trim, cache, 0));
 	}
 	return first(rc, CALL(barcopy_cache_destroy, cache));
-}
-
-static int unmapped(const struct deed *deed)
-{
-	gdr_mh_t h;
-	void *va;
-	int rc = CALL(gdr_pin_buffer_v2, g, memory + 70000, 100000, 0, &h);
-
-	(void)deed;
-	if (rc)
-		return rc;
-	rc = CALL(gdr_map, g, h, &va, 65536);
-	if (!rc)
-		rc = CALL(gdr_unmap, g, h, va, 65536);
-	return first(rc, CALL(gdr_unpin_buffer, g, h));
 }
 
 /* The end of the last one unmaps. */
@@ -284,7 +271,7 @@ static const struct deed deeds[] = {
 	{ "host memory", DMABUF | COLD, .life = 4 },
 	{ "cudaMalloc by gdrdrv", NODE | COLD, .life = 5 },
 	{ "pin", DEVICE | COLD, plain_pin },
-	{ "unmap", DEVICE, unmapped },
+	{ "unmap", DEVICE, plain_pin, .unmaps = true },
 	{ "range", DEVICE | COLD, use_range, .keeps = 1 },
 	{ "read-only range", DEVICE | COLD, use_range, .keeps = 1,
 	  .flags = BARCOPY_MAP_RANGE_READ_ONLY },
