@@ -48,9 +48,11 @@ cat "$tmp/other"
 ok "the doctor's ten lines in the README are lines that it prints"
 "$python" -B tests/docs/changes.py
 ok "the files that changes.md lists are those of its examples, its tests are tests"
-sed '/perf\/compare.c/d; s/baseline_isa test_copy /baseline_isa test_copies /' docs/internals/changes.md >"$tmp/changes.md"
+sed '/perf\/compare.c/d; s/`tests\/build\/baseline_isa.sh` and //; s/baseline_isa test_copy /baseline_isa test_copies /' \
+	docs/internals/changes.md >"$tmp/changes.md"
 ! "$python" -B tests/docs/changes.py "$tmp/changes.md" >"$tmp/log" &&
 	grep -q '^A call: perf/compare.c has the example and is not in the list' "$tmp/log" &&
+	grep -q '^An instruction set: tests/build/baseline_isa.sh has the example and is not in the list' "$tmp/log" &&
 	grep -q '^An instruction set: no test has test_copies in its name' "$tmp/log"
 ok "a file that a list lacks is found, and a test that there is not"
 # The names that GDRCOPY_COPY_IMPL and GDRCOPY_CPU_MASK take: those of a table of the source, those of gdrapi(7).

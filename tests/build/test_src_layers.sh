@@ -105,8 +105,9 @@ kernels_differ() { # kernels_differ TREE
 		"$1/gdrdrv/rig/kernels.sh")
 }
 none "matrix, kernels.sh and the sums of packages name the same kernels" "$(kernels_differ .)"
-for change in 'tests/matrix 0,/ 6.12.95 /s// 6.12.96 /' 'rig/kernels.sh s/6.12.95) /6.12.96) /' \
-	'rig/kernels.sh s/image-6.12.95/image-6.12.96/' 'rig/configs/6.12.95.sha256 $d'; do
+pinned=$(basename gdrdrv/rig/configs/*.sha256 .sha256)
+for change in "tests/matrix 0,/ $pinned /s// 1&/" "rig/kernels.sh s/$pinned) /1&/" "rig/kernels.sh s/image-$pinned/&1/" \
+	"rig/configs/$pinned.sha256 \$d"; do
 	rm -rf "$tmp/kernels" && mkdir -p "$tmp/kernels/gdrdrv/tests" && cp -r gdrdrv/rig "$tmp/kernels/gdrdrv" &&
 		cp gdrdrv/tests/matrix "$tmp/kernels/gdrdrv/tests" && sed -i "${change#* }" "$tmp/kernels/gdrdrv/${change%% *}" &&
 		! cmp -s "gdrdrv/${change%% *}" "$tmp/kernels/gdrdrv/${change%% *}" && [ -n "$(kernels_differ "$tmp/kernels" 2>&1)" ]

@@ -17,7 +17,7 @@ FOLDERS = "include", "src", "python", "packaging", "tools", "perf", "sim", "test
 def sources():
     for top in FOLDERS:
         for folder, below, names in os.walk(top):
-            below[:] = [name for name in below if name not in ("__pycache__", "build")]
+            below[:] = [name for name in below if name != "__pycache__" and f"{folder}/{name}" != "python/build"]
             for name in names:
                 path = f"{folder}/{name}"
                 try:
