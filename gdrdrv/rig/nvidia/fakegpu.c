@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * A PCI function that the probe of nvidia.ko takes for an H100: on a root bus of its own, domain 1,
  * with a configuration space in memory. Its BARs lie in the 256 MiB at 1 GiB that the kernel's
