@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The library in C++17: std::unique_ptr owns the context and the memory, spans say what is copied, and
- * a call of the library that fails throws. barcopy.h is C with extern "C": there is no other header for C++. The CPU writes numbers into GPU memory, launches a kernel that adds them,
- * and waits for the flag that the kernel stores after the sum. Sum and flag are in GPU memory as well;
+ * a call of the library that fails throws (one of CUDA's ends the example: must.h). There is no header
+ * for C++ but barcopy.h. The CPU writes numbers into GPU memory, launches a kernel that adds them, and
+ * waits for the flag that the kernel stores after the sum. Sum and flag are in GPU memory as well;
  * results.c has the faster place for them.
  *
  *     g++ -std=c++17 -I/usr/local/cuda/include raii.cpp -lgdrapi -lcuda -o raii && ./raii

@@ -77,7 +77,7 @@ dnf_theirs() {
 	dnf install "$top"/RPMS/*/*.rpm && installed $others $programs
 }
 dnf_switch() {
-	sed -n 's/^\(dnf install .*\.rpm\).*/\1/p' docs/porting.md >"$tmp/dnf/commands"
+	sed -n '/^## Switching/,/^## /s/^\(dnf install .*\.rpm\).*/\1/p' docs/porting.md >"$tmp/dnf/commands"
 	[ "$(wc -l <"$tmp/dnf/commands")" = 2 ] || return
 	# shellcheck disable=SC1091 # made above
 	(cd "$out/rpm" && . "$tmp/dnf/commands") || return

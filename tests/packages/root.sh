@@ -329,8 +329,11 @@ takes_place() {
 		other_package cluster 1 "gdrcopy (>= 2.4)" "" || return
 	sh_root 'dpkg -i /repo/*.deb' || return
 	# by the commands of docs/porting.md, "Switching"
-	sh_root 'cd /debs && apt-get -q install -y --no-install-recommends ./libgdrapi2_*.deb ./libgdrapi-dev_*.deb \
-		./barcopy-tools_*.deb && apt-get -q install -y --no-install-recommends ./barcopy-dkms_*.deb' || return
+	sh_root 'apt-mark manual gdrdrv-dkms && cd /debs && apt-get -q install -y --no-install-recommends \
+		./libgdrapi2_*.deb ./libgdrapi-dev_*.deb ./barcopy-tools_*.deb' || return
+	sh_root 'apt-get -s autoremove' | grep '^Remv gdrdrv-dkms' && return 1
+	sh_root "dpkg-query -W -f '\${Status}' gdrdrv-dkms" | grep -q 'ok installed' || { echo "their module went"; return 1; }
+	sh_root 'cd /debs && apt-get -q install -y --no-install-recommends ./barcopy-dkms_*.deb' || return
 	sh_root 'apt-get -q check' || return
 	for p in program cluster; do
 		sh_root "dpkg-query -W -f '\${Status}' $p" | grep -q 'ok installed' || { echo "$p was removed"; return 1; }
