@@ -37,8 +37,8 @@ ARM64_ALL = $(ARM64_PROGRAMS) $(filter-out $(ARM64_PROGRAMS) $(notdir $(MACHINE_
 	$(shell sed -n 's/^\([a-z_]*test_[a-z_]*\)\t.*/\1/p' tests/arm64/not-run),$(PROGRAMS))
 
 CHECK_SCRIPTS := $(addprefix build/,baseline_isa examples test_build_dir test_find_nvidia test_report test_src_layers \
-	test_header test_library test_stats) tools/test_copy_tools tools/test_doctor \
-	tools/test_inherited tools/test_progress tools/test_sanity tools/test_tools contract/run explore/seeds
+	test_header test_library test_stats) tools/test_calls tools/test_copy_tools \
+	tools/test_doctor tools/test_inherited tools/test_progress tools/test_sanity tools/test_tools contract/run explore/seeds
 PYTHON_SCRIPTS := build/python build/test_docs
 CI_SCRIPTS := explore/fresh model/fresh fuzz/run build/test_fences build/test_install build/test_wheel packages/static
 FULL_SCRIPTS := packages/run

@@ -47,7 +47,7 @@ Mutant = collections.namedtuple('Mutant', 'file function line op text source pro
 
 
 # Of tools/: which scripts run what is there. The rest of the tools, in perf/, uses tools/common.
-TOOL_TESTS = {'doctor': 'doctor tools progress', 'sanity': 'sanity inherited tools progress',
+TOOL_TESTS = {'doctor': 'doctor tools progress', 'sanity': 'calls sanity inherited tools progress',
               'common': 'tools copy_tools sanity doctor progress'}
 LONG = 300  # seconds, for a program that runs alone
 PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(

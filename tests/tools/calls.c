@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Preloaded under gdrcopy_sanity, which forks a process for each test, after one that looks for memory.
+ *
+ * A test is first run for each fault, one at a time: a call fails with EIO, or it
+ * succeeds; a value that it wrote is one more; its last byte is another one. A fault is planted at
+ * the first call from a place in the tool, an address of return; of a pin with its caller's. The file
+ * FAULTS has a line for each: the test's process, the function, the fault, the test's exit status.
+ *
+ * The last run has none. Each call of the library in it is a line of CALLS.PROCESS (2 is the first test,
+ * 2.1 its first child): arguments, what was written, the errno. Contexts, handles and mappings are
+ * numbers in the order of their appearance, addresses are offsets in these or in a GPU page, data is a
+ * checksum.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <glob.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gdrapi.h"
+
+typedef unsigned long word;
+enum { MOST = 4096, REGIONS = 16 };
+
+/*
+ * A call and its arguments: g context, h handle, a address of the GPU, m address in a mapping, d number, n
+ * one of 32 bits; bytes of the size behind them that are written to the mapping (w); and where the call
+ * writes a handle (H), a mapping of the size behind it (M), an info (I), an int (i), 32 bits (u), 64 bits
+ * (q), bytes (r), or what nobody compares (-).
+ */
+struct call {
+	const char *name, *args;
+	enum { ERRNO, CONTEXT, NOTHING } result;
+	word (*real)(word, word, word, word, word, word);
+};
+
+/* Shared by all processes of the run. */
+static struct shared {
+	struct {
+		void *place[2];
+		char fault[12];
+	} done[MOST];
+	_Atomic int count, fired;
+	char what[64];
+} *shared;
+
+static struct region {
+	void *at;
+	size_t size;
+} regions[REGIONS]; /* of memory that the tool shares with its children */
+static int region_count;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t tool;
+static int children;
+static char process[64] = "0";
+static word seen[2][MOST]; /* contexts, handles */
+static struct region maps[MOST];
+static int map_count;
+static char line[1024];
+
+__attribute__((constructor)) static void begin(void)
+{
+	tool = getpid();
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	region_count = 0; /* this one is not the tool's */
+}
+
+/* ---- records ------------------------------------------------------------------------------------ */
+
+__attribute__((format(printf, 1, 2))) static void add(const char *fmt, ...)
+{
+	size_t n = strlen(line);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line + n, sizeof(line) - n, fmt, ap);
+	va_end(ap);
+}
+
+static void add_object(char kind, word value, int is_new)
+{
+	word *known = seen[kind == 'h'];
+	int i = 0;
+
+	while (i < MOST - 1 && known[i] && known[i] != value)
+		i++;
+	if (is_new)
+		known[i] = value;
+	if (value && known[i])
+		add(" %c%d", kind, i + 1);
+	else
+		add(" %c?", kind);
+}
+
+static void add_place(word at)
+{
+	for (int i = map_count - 1; i >= 0; i--)
+		if (at - (word)maps[i].at < maps[i].size)
+			return add(" m+%lu", at - (word)maps[i].at);
+	add(" m?");
+}
+
+static void add_bytes(word at, size_t size)
+{
+	uint32_t sum = 2166136261u;
+
+	for (size_t i = 0; i < size; i++)
+		sum = (sum ^ ((unsigned char *)at)[i]) * 16777619;
+	add(" %08x", sum);
+}
+
+static void add_argument(const char *kind, const word *arg, word rc)
+{
+	const gdr_info_v2_t *info = (gdr_info_v2_t *)*arg;
+
+	if (*kind == 'g' || *kind == 'h')
+		return add_object(*kind, *arg, 0);
+	if (*kind == 'm')
+		return add_place(*arg);
+	if (*kind == 'a')
+		return add(" +%lu", *arg & (rc ? 4095 : 65535)); /* one that fails is of any memory */
+	if (*kind == 'd')
+		return add(" %lu", *arg);
+	if (*kind == 'n')
+		return add(" %u", (unsigned int)*arg);
+	if (rc || !*arg)
+		return;
+	if (*kind == 'w')
+		add_bytes(*arg, arg[1]);
+	if (*kind == 'r')
+		add_bytes(*arg, arg[2]);
+	if (*kind == 'H')
+		add_object('h', *(word *)*arg, 1);
+	if (*kind == 'M' && map_count < MOST)
+		maps[map_count++] = (struct region){ *(void **)*arg, arg[1] };
+	if (*kind == 'I')
+		add(" va+%lu of %lu by %u, mapped %d, wc %d, type %d", (word)info->va & 65535,
+		    (word)info->mapped_size, info->page_size, info->mapped, info->wc_mapping,
+		    (int)info->mapping_type);
+	if (*kind == 'i' || *kind == 'u')
+		add(" %d", *(int *)*arg);
+	if (*kind == 'q')
+		add(" %lu", *(word *)*arg);
+}
+
+static void record(const struct call *c, const word *arg, word rc)
+{
+	char path[512];
+	FILE *f;
+
+	pthread_mutex_lock(&lock);
+	snprintf(line, sizeof(line), "%s", c->name);
+	for (const char *kind = c->args; *kind; kind++)
+		add_argument(kind, arg + (kind - c->args), rc);
+	if (c->result == CONTEXT && rc)
+		add_object('g', rc, 1);
+	else if (c->result == CONTEXT || rc)
+		add(" = %d", c->result == CONTEXT ? errno : (int)rc);
+	snprintf(path, sizeof(path), "%s.%s", getenv("CALLS"), process);
+	f = fopen(path, "ae");
+	if (!f)
+		abort();
+	fprintf(f, "%s\n", line);
+	fclose(f);
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------- */
+
+static int is_probe(void)
+{
+	return !strcmp(process, "1");
+}
+
+/* Whether this fault is planted now: it was not before at this place, and none was in this run. */
+static int plants(const struct call *c, void *place, const char *fault)
+{
+	void *frame[12] = { 0 }, *caller = NULL;
+	int n, i, is_new;
+
+	if (getpid() == tool || is_probe() || atomic_load(&shared->fired))
+		return 0;
+	n = backtrace(frame, 12);
+	/* the helper that pins serves tests that judge its failure each in their own way */
+	for (i = 0; strchr(c->args, 'H') && i + 1 < n; i++)
+		if (frame[i] == place)
+			caller = frame[i + 1];
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < shared->count; i++)
+		if (shared->done[i].place[0] == place && shared->done[i].place[1] == caller &&
+		    !strcmp(shared->done[i].fault, fault))
+			break;
+	is_new = i == shared->count && i < MOST && !atomic_exchange(&shared->fired, 1);
+	if (is_new) {
+		shared->done[i].place[0] = place;
+		shared->done[i].place[1] = caller;
+		snprintf(shared->done[i].fault, sizeof(shared->done[i].fault), "%s", fault);
+		snprintf(shared->what, sizeof(shared->what), "%s %s", c->name, fault);
+		shared->count++;
+	}
+	pthread_mutex_unlock(&lock);
+	return is_new;
+}
+
+static void change(const struct call *c, void *place, char kind, const word *arg)
+{
+	gdr_info_v2_t *info = (gdr_info_v2_t *)*arg;
+
+	if (kind == 'I' && plants(c, place, "va"))
+		info->va += 65536;
+	if (kind == 'I' && plants(c, place, "mapped_size"))
+		info->mapped_size--;
+	if (kind == 'I' && plants(c, place, "mapped"))
+		info->mapped ^= 1;
+	if (kind == 'I' && plants(c, place, "wc_mapping"))
+		info->wc_mapping ^= 1;
+	if (kind == 'I' && plants(c, place, "type"))
+		info->mapping_type++;
+	if (kind == 'r' && plants(c, place, "bytes"))
+		((unsigned char *)*arg)[arg[2] - 1] ^= 255;
+	if (strchr("iuqH", kind) && plants(c, place, "value"))
+		++*(uint32_t *)*arg;
+	if (kind == 'M' && plants(c, place, "value"))
+		*(word *)*arg += 64;
+}
+
+static word called(struct call *c, void *place, word *arg)
+{
+	const char *data = strchr(c->args, 'w');
+	word *in = data ? &arg[data - c->args] : NULL, rc;
+
+	if (!c->real) {
+		void *real = dlsym(RTLD_NEXT, c->name);
+
+		if (!real)
+			abort();
+		memcpy(&c->real, &real, sizeof(real));
+	}
+	if (in && plants(c, place, "bytes")) {
+		void *changed = malloc(in[1]); /* the run is short */
+
+		memcpy(changed, (void *)*in, in[1]);
+		((unsigned char *)changed)[in[1] - 1] ^= 255;
+		*in = (word)changed;
+	}
+	rc = c->real(arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+	if (c->result != CONTEXT)
+		rc = c->result == NOTHING ? 0 : (word)(int)rc;
+	if (getpid() != tool && !is_probe())
+		record(c, arg, rc);
+	for (const char *kind = c->args; c->result != CONTEXT && !rc && *kind; kind++)
+		change(c, place, *kind, arg + (kind - c->args));
+	if (c->result == CONTEXT) {
+		if (!rc || !plants(c, place, "fails"))
+			return rc;
+		errno = EIO;
+		return 0;
+	}
+	if (c->result == ERRNO && !rc && plants(c, place, "fails"))
+		return EIO;
+	return rc && plants(c, place, "succeeds") ? 0 : rc;
+}
+
+#define CALL(name, args, result)                                                         \
+	word call_##name(word a, word b, word c, word d, word e, word f) __asm__(#name); \
+	word call_##name(word a, word b, word c, word d, word e, word f)                 \
+	{                                                                                \
+		static struct call call = { #name, args, result, NULL };                  \
+		word arg[] = { a, b, c, d, e, f };                                       \
+                                                                                         \
+		return called(&call, __builtin_return_address(0), arg);                  \
+	}
+CALL(gdr_open, "", CONTEXT)
+CALL(barcopy_open, "n", CONTEXT)
+CALL(gdr_close, "g", ERRNO)
+CALL(gdr_runtime_get_version, "ii", NOTHING)
+CALL(gdr_driver_get_version, "gii", ERRNO)
+CALL(gdr_get_attribute, "gni", ERRNO)
+CALL(gdr_get_mapping_type_string, "n", ERRNO)
+CALL(gdr_pin_buffer, "gaddnH", ERRNO)
+CALL(gdr_pin_buffer_v2, "gadnH", ERRNO)
+CALL(gdr_unpin_buffer, "gh", ERRNO)
+CALL(gdr_map, "ghMd", ERRNO)
+CALL(gdr_map_v2, "ghMdn", ERRNO)
+CALL(gdr_unmap, "ghmd", ERRNO)
+CALL(gdr_get_info_v2, "ghI", ERRNO)
+CALL(gdr_get_callback_flag, "ghi", ERRNO)
+CALL(barcopy_get_handle_attribute, "ghnq", ERRNO)
+CALL(gdr_copy_to_mapping, "hmwd", ERRNO)
+CALL(gdr_copy_from_mapping, "hrmd", ERRNO)
+CALL(barcopy_copyv_to_mapping, "h-dn", ERRNO)
+CALL(barcopy_copyv_from_mapping, "h-dn", ERRNO)
+CALL(barcopy_put32, "hmn", ERRNO)
+CALL(barcopy_put64, "hmd", ERRNO)
+CALL(barcopy_get32, "hmu", ERRNO)
+CALL(barcopy_get64, "hmq", ERRNO)
+CALL(barcopy_wait32, "hmnnd", ERRNO)
+CALL(barcopy_wait64, "hmndd", ERRNO)
+CALL(barcopy_flush, "h", ERRNO)
+CALL(barcopy_fence, "hn", ERRNO)
+
+/* ---- the tool's processes ----------------------------------------------------------------------- */
+
+void *mmap(void *addr, size_t size, int prot, int flags, int fd, off_t offset)
+{
+	static void *(*real)(void *, size_t, int, int, int, off_t);
+	void *p = real ? NULL : dlsym(RTLD_NEXT, "mmap");
+
+	if (p)
+		memcpy(&real, &p, sizeof(real));
+	p = real(addr, size, prot, flags, fd, offset);
+	if (getpid() == tool && flags == (MAP_SHARED | MAP_ANONYMOUS) && region_count < REGIONS)
+		regions[region_count++] = (struct region){ p, size };
+	return p;
+}
+
+/* What this process and its children have recorded is no longer there. */
+static void forget(void)
+{
+	char pattern[512];
+	glob_t found;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(pattern, sizeof(pattern), "%s.%s%s", getenv("CALLS"), process, i ? ".*" : "");
+		if (glob(pattern, 0, NULL, &found))
+			continue;
+		for (size_t k = 0; k < found.gl_pathc; k++)
+			unlink(found.gl_pathv[k]);
+		globfree(&found);
+	}
+}
+
+/* Runs the test whose process is about to begin once for each fault that it meets, until it meets none. */
+static pid_t run_test(pid_t (*real)(void))
+{
+	char *before[REGIONS];
+	int status;
+	pid_t pid;
+
+	for (int i = 0; i < region_count; i++)
+		before[i] = memcpy(malloc(regions[i].size), regions[i].at, regions[i].size);
+	for (;;) {
+		siginfo_t ended;
+		FILE *f;
+
+		atomic_store(&shared->fired, 0);
+		pid = real();
+		if (!pid)
+			return 0;
+		if (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOWAIT))
+			abort();
+		if (!shared->fired)
+			break; /* the tool finds it ended */
+		waitpid(pid, &status, 0);
+		for (int i = 0; i < region_count; i++)
+			memcpy(regions[i].at, before[i], regions[i].size);
+		forget();
+		f = fopen(getenv("FAULTS"), "ae");
+		if (!f)
+			abort();
+		fprintf(f, "%s %s %d\n", process, shared->what, status);
+		fclose(f);
+	}
+	for (int i = 0; i < region_count; i++)
+		free(before[i]);
+	return pid;
+}
+
+pid_t fork(void)
+{
+	void *real = dlsym(RTLD_NEXT, "fork");
+	size_t n = getpid() == tool ? 0 : strlen(process);
+	pid_t (*forks)(void), pid;
+
+	memcpy(&forks, &real, sizeof(forks));
+	snprintf(process + n, sizeof(process) - n, "%s%d", n ? "." : "", ++children);
+	pid = getpid() == tool && !is_probe() ? run_test(forks) : forks();
+	if (!pid)
+		children = 0;
+	else
+		process[n] = '\0';
+	return pid;
+}
