@@ -246,8 +246,17 @@ class Copies(Case):
         with mock.patch.object(mapping, "library", side_effect=AssertionError("by ctypes")):
             for bits in 32, 64:
                 for put, offset in (f"put{bits}", 8), (f"post{bits}", 16):
-                    getattr(self.mem, put)(offset, 2**bits - offset)
-                    self.assertEqual(getattr(self.mem, f"get{bits}")(offset), 2**bits - offset)
+                    for word in 2**bits - offset, 0:
+                        getattr(self.mem, put)(offset, word)
+                        self.assertEqual(getattr(self.mem, f"get{bits}")(offset), word)
+
+    @unittest.skipUnless(mapping._fast, "without the extension")
+    def test_words_that_the_library_lacks(self):
+        """The extension leaves them to ctypes, which says so."""
+        words = mapping._Target.pack(0, self.mem.address, 64, True, *[0] * len(_lib.WORDS))
+        for word in range(len(_lib.WORDS)):
+            value = (7,) if word < mapping._GET32 else ()
+            self.assertEqual(mapping._word(words, self.mem._life, word, 0, *value), -1)
 
     def test_signed_words(self):
         """In a mapping of signed integers; the library's words are unsigned."""
@@ -1407,6 +1416,13 @@ a = numpy.from_dlpack(mapping)
             self.assertRaisesRegex(ValueError, text, self.gdr.map, Changed(self.m))
             _dlpack.sweep()
             self.assertEqual(len(_dlpack._given), before)  # refused, and given back
+        most = self.gdr.map(self.gdr.alloc((1,) * 64, "uint8"))
+        self.assertEqual(self.gdr.map(Foreign(most)).shape, most.shape)
+        m = self.gdr.map(self.mem.address, 64)
+        m.__dlpack__()  # nobody takes the capsule: it ends with the mapping, without another call
+        self.assertEqual(len(_dlpack._given), before + 1)
+        del m
+        self.assertEqual(len(_dlpack._given), before)
         for named in {"copy": True}, {"dl_device": (1, 0)}:
             self.assertRaises(BufferError, self.m.__dlpack__, **named)
         self.assertRaises(BufferError, self.gdr.map(Device(self.m.address, (3,), "<m8[ns]")).__dlpack__)

@@ -172,14 +172,16 @@ class Elements(Case):
 class Types(Case):
     def test_small_floats(self):
         """Each code, and the nearest one of what lies between; the largest and the smallest, as the formats have them."""
-        extremes = {"float8_e4m3fn": (448, 2**-9), "float8_e5m2": (57344, 2**-16), "float8_e4m3": (240, 2**-9),
-                    "float8_e4m3fnuz": (240, 2**-10), "float8_e5m2fnuz": (57344, 2**-17),
-                    "float8_e4m3b11fnuz": (30, 2**-13), "float8_e3m4": (15.5, 2**-6),
-                    "float8_e8m0fnu": (2.0**127, 2.0**-127)}
-        for name, (largest, smallest) in extremes.items():
+        # ... and how many codes are no finite number
+        extremes = {"float8_e4m3fn": (448, 2**-9, 2), "float8_e5m2": (57344, 2**-16, 8), "float8_e4m3": (240, 2**-9, 16),
+                    "float8_e4m3fnuz": (240, 2**-10, 1), "float8_e5m2fnuz": (57344, 2**-17, 1),
+                    "float8_e4m3b11fnuz": (30, 2**-13, 1), "float8_e3m4": (15.5, 2**-6, 32),
+                    "float8_e8m0fnu": (2.0**127, 2.0**-127, 1)}
+        for name, (largest, smallest, others) in extremes.items():
             numbers = [_types.unpacked(name, bytes([code])) for code in range(256)]
             finite = [n for n in numbers if math.isfinite(n)]
-            self.assertEqual((max(finite), min(n for n in finite if n > 0)), (largest, smallest), name)
+            self.assertEqual((max(finite), min(n for n in finite if n > 0), 256 - len(finite)),
+                             (largest, smallest, others), name)
             for code, number in enumerate(numbers):
                 again = _types.unpacked(name, _types.packed(name, number))
                 self.assertTrue(again == number or again != again and number != number, (name, code))
@@ -188,6 +190,9 @@ class Types(Case):
             beyond = _types.unpacked(name, _types.packed(name, largest * 4))
             self.assertFalse(math.isfinite(beyond))
             ordered = sorted(n for n in finite if n > 0)
+            end = largest + (largest - ordered[-2]) / 2  # a tie goes to the even code
+            self.assertEqual(math.isfinite(_types.unpacked(name, _types.packed(name, end))),
+                             not _types.packed(name, largest)[0] & 1, name)
             for i, (low, high) in enumerate(zip(ordered, ordered[1:])):
                 middle = (low + high) / 2
                 for value, want in (low + (middle - low) / 2, low), (middle + (high - middle) / 2, high):

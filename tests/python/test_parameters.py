@@ -263,6 +263,7 @@ class Parameters(Balanced):
               "Port": self.port, "Context": self.gdr}
         for name, function in {
                 "Pin.map": "gdr_map_v2", "Pin.info": "gdr_get_info_v2", "Pin.revoked": "gdr_get_callback_flag",
+                "Pin.__repr__": "barcopy_get_handle_attribute",
                 "Memory.export": "barcopy_mem_export", "Mapping.flush": "barcopy_flush",
                 "Cache.stats": "barcopy_cache_get_stats", "Queue.view": "barcopy_queue_get_view",
                 "Port.view": "barcopy_port_get_view", "Port.end": "barcopy_port_end",

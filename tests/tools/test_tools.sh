@@ -229,6 +229,7 @@ for t in copybw copylat pplat apiperf; do
 		cuMemAddressReserve fails|GDRSIM_FAIL=cuMemAddressReserve:*=801|-a cuMemCreate|cuMemAddressReserve: CUDA_ERROR_NOT_SUPPORTED
 		cuMemMap fails|GDRSIM_FAIL=cuMemMap:*=801|-a cuMemCreate|cuMemMap: CUDA_ERROR_NOT_SUPPORTED
 		cuMemSetAccess fails|GDRSIM_FAIL=cuMemSetAccess:*=801|-a cuMemCreate|cuMemSetAccess: CUDA_ERROR_NOT_SUPPORTED
+		no address for the GPU|GDRSIM_FAIL=cuMemHostGetDevicePointer:*=801|-a cuMemHostAlloc|cuMemHostGetDevicePointer: CUDA_ERROR_NOT_SUPPORTED
 		no cuMemHostAlloc|GDRSIM_FAIL=cuMemHostAlloc:*=801|-a cuMemHostAlloc|cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED
 		memory that cannot be pinned|GDRCOPY_BACKEND=host|-a cuMemAlloc|cuMemAlloc memory: pin:
 		no kind can be served|GDRSIM_INTEGRATED=1 GDRSIM_RM=absent GDRSIM_FAIL=cuMemHostAlloc:*=801||cuMemHostAlloc: CUDA_ERROR_NOT_SUPPORTED
