@@ -8,7 +8,7 @@ import sys
 from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, addressof, c_char_p, c_int, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object)
 from itertools import chain, compress, repeat, tee
-from operator import and_, attrgetter, itemgetter, le, not_, or_
+from operator import attrgetter, itemgetter, le, not_, or_
 
 from . import _types
 from ._lib import extension
@@ -124,11 +124,15 @@ def memory_of(obj):
 
 # ---- export ------------------------------------------------------------------------------------
 
-# A consumer calls the deleter from any thread, while the interpreter ends, and with an exception set, which no function
-# of Python survives, nor any callback of ctypes. That of the extension takes the entry out of _given. Without it the C
-# library's sigemptyset() clears the struct's first word, and sweep() finds that. So it is in a subinterpreter, too:
-# before 3.12 PyGILState_Ensure(), which the extension's deleter calls, waits there for the lock that its thread holds.
-_given = {}  # by address: (struct, shape, Life, capsule, first word); until the consumer's deleter call
+# Each export has an entry in _given, which holds its struct and the Life, so the memory stays mapped. The entry leaves
+# when the consumer calls the struct's deleter, or when no consumer has taken the capsule and nobody refers to it.
+#
+# The deleter is called from any thread, with an exception set, and while the interpreter ends: no function of Python
+# survives that, nor does a callback of ctypes. The extension's deleter takes the entry out itself. Without the extension
+# the deleter is the C library's sigemptyset(), which clears the struct's first word; the next sweep() finds that. It is
+# so in a subinterpreter, too: before 3.12 PyGILState_Ensure(), which the extension's deleter calls, waits there for the
+# lock that its thread holds.
+_given = {}  # by address: (address, struct, shape, Life, capsule, first word)
 ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
 _CLEARED = 128  # bytes: sizeof(sigset_t)
 _is_main = _api("PyInterpreterState_Get" if sys.version_info >= (3, 9) else "_PyInterpreterState_Get", c_void_p)() == \
@@ -136,25 +140,36 @@ _is_main = _api("PyInterpreterState_Get" if sys.version_info >= (3, 9) else "_Py
 _deleters = {name: extension.deleter(name == _NEW) if extension and _is_main else
              cast(ctypes.CDLL(None).sigemptyset, c_void_p).value for name in _STRUCTS}
 
+_address, _capsule, _first = itemgetter(0), itemgetter(4), itemgetter(5)  # of an entry
 
-_CAPSULE, _FIRST = 3, 4  # of an entry
+
+def _entries():
+    """
+    An iterator over the entries, as they are when the first is asked for: others leave _given meanwhile. No object is
+    made between two of them: before Python 3.12 the garbage collector could run there, and end an array.
+    """
+    return chain.from_iterable(map(list, (_given.values(),)))
 
 
 def ended():
     """
-    An iterator that takes out of _given, once it is consumed, what consumers have given back, and capsules that none
-    has taken. A destructor consumes it, so it is built of functions written in C: see _life.py.
+    An iterator, whose consumption takes out of _given each entry that has ended. It may be consumed much later: a
+    destructor does that, so it is built of functions written in C (see _life.py).
     """
-    items, *copies = tee(chain.from_iterable(map(list, (_given.items(),))), 5)  # list: of the items at that time
-    capsules = [map(itemgetter(_CAPSULE), map(itemgetter(1), copy)) for copy in copies[1:]]
-    given_back = map(not_, map(attrgetter("value"), map(itemgetter(_FIRST), map(itemgetter(1), copies[0]))))
-    unused = map(le, map(sys.getrefcount, capsules[0]), repeat(_UNUSED))
-    untaken = map(or_, *(map(_is_valid, of, repeat(name)) for of, name in zip(capsules[1:], _STRUCTS)))
-    return map(_given.pop, map(itemgetter(0), compress(items, map(or_, given_back, map(and_, unused, untaken)))),
-               repeat(None))
+    # 1. Given back: the first word has been cleared.
+    entries, of = tee(_entries())
+    given_back = compress(entries, map(not_, map(attrgetter("value"), map(_first, of))))
+    # 2. Not taken: nothing but the entry refers to the capsule, which still has one of the two names of new ones.
+    entries, of = tee(_entries())
+    unused = compress(entries, map(le, map(sys.getrefcount, map(_capsule, of)), repeat(_UNUSED)))
+    entries, of_old, of_new = tee(unused, 3)
+    untaken = compress(entries, map(or_, map(_is_valid, map(_capsule, of_old), repeat(_OLD)),
+                                    map(_is_valid, map(_capsule, of_new), repeat(_NEW))))
+    # 3. Each of them leaves. Another thread may have taken it out before.
+    return map(_given.pop, map(_address, chain(given_back, untaken)), repeat(None))
 
 
-# References to a capsule that is in _given alone, as this Python counts in ended().
+# What getrefcount() gives in ended() for a capsule that its entry alone refers to: this differs between Pythons.
 _UNUSED, = map(sys.getrefcount, map(itemgetter(0), [(object(),)]))
 
 
@@ -185,5 +200,5 @@ def capsule_of(where, address, device, max_version, read_only, life):
     if name == _NEW:
         managed.major, managed.minor, managed.flags = 1, 0, _READ_ONLY if read_only else 0
     capsule = _new(addressof(managed), name, None)
-    _given[addressof(managed)] = (managed, array, life, capsule, c_uint64.from_buffer(memory))
+    _given[addressof(managed)] = (addressof(managed), managed, array, life, capsule, c_uint64.from_buffer(memory))
     return capsule

@@ -1402,7 +1402,7 @@ a = numpy.from_dlpack(mapping)
             class Changed(Foreign):
                 def __dlpack__(self, change=change, **_):
                     capsule = self.of.__dlpack__()
-                    tensor = next(reversed(list(_dlpack._given.values())))[0].tensor
+                    tensor = next(reversed(list(_dlpack._given.values())))[1].tensor
                     for name, value in change.items():
                         if name == "length":
                             tensor.shape[0] = value

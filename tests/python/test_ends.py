@@ -305,6 +305,28 @@ interpreters.destroy(one)
 
 
 class Consumers(Balanced):
+    def test_garbage_collector(self):
+        """It runs inside a sweep, and ends a mapping whose array nobody has taken."""
+        def set_threshold(*threshold, old=gc.get_threshold()):
+            gc.set_threshold(*threshold or old)
+
+        self.addCleanup(set_threshold)
+        with barcopy.open() as gdr, gdr.alloc(64) as mem:
+            arrays = [mem.__dlpack__() for _ in range(100)]
+            for allocations in range(2, 90, 4):  # of the sweep, until the collector runs
+                gc.collect()
+                gc.disable()
+                m = gdr.map(mem.address, 64)
+                m.cycle, m.array = m, m.__dlpack__()
+                del m.array, m
+                spare = [(i, i) for i in range(2100)]  # Python has no such objects left, so the sweep's are new
+                gc.set_threshold(gc.get_count()[0] + allocations)
+                gc.enable()
+                self.assertTrue(mem.busy)  # sweeps
+                set_threshold()
+                del spare
+            del arrays
+
     def runs(self, program):
         """With the consumer's library; what hangs is killed."""
         with tempfile.TemporaryDirectory() as top:
