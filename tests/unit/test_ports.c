@@ -180,11 +180,15 @@ static void shown(void)
 	} steps[] = { { 16, 0, 0 },  { 16, 16, 0 }, { 1, 32, 32 }, { 15, 33, 32 },
 		      { 4, 48, 32 }, { 1, 52, 32 }, { 1, 53, 53 }, { 1, 53, 53 } };
 	const struct gdri_port *port;
+	unsigned int shows;
+	uint64_t last;
 	barcopy_port_t p;
 
 	for (int unawaited = 0; unawaited < 2; unawaited++) {
 		p = new_port(1024, 0);
 		port = gdri_ring_find(&gdri_ports, p);
+		shows = 0;
+		last = 0;
 		launch(p, 1, 52, unawaited ? UNAWAITED : 0);
 		launch(p, 1, 1, 0);
 		launch(p, 1, 20, UNAWAITED);
@@ -194,6 +198,10 @@ static void shown(void)
 			ck_assert_uint_eq(n, steps[i].take);
 			ck_assert_uint_ge(m[0].size, 16);
 			ck_assert_uint_eq(port->shown, unawaited ? steps[i].unawaited : steps[i].shown);
+			/* Who has read line k waits for count k + 1 in the next line: at first k is 0. */
+			shows += port->shown != last;
+			last = port->shown;
+			ck_assert_uint_eq(gdri_load64(port->ring.control + BARCOPY_PORT_TAKEN_AT + shows * 64), last);
 		}
 		receive_all(p, 18);
 		FAILS(ETIMEDOUT, barcopy_port_receive(p, m, 1, &n, 0));
