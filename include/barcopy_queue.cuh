@@ -327,7 +327,9 @@ typedef struct barcopy_poster {
 	unsigned long long retired, state; /* the CPU's two words, as last read */
 	unsigned long long taken;	   /* posts retired, by the eight lines */
 	unsigned line;			   /* of these, the one that said so */
-	unsigned long long until;	   /* the cycle until which a post with a limit need not ask */
+	unsigned long long until;	   /* the cycle until which a post with a limit need not ask;
+					      0: it looks first, as the first post does, and one
+					      behind a post that found no space */
 	unsigned next;			   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
@@ -448,16 +450,23 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_add(const barcopy_poster_t *p, u
 	return barcopy_warp_add(p->view.control + word, n);
 }
 
-/* Waits until n lines are free, and reserves them. Returns 1, or 0: not in time, or a stop. */
+/*
+ * Waits until n lines are free, and reserves them. Returns 1, or 0: not in time, or a stop. A thread whose
+ * last post found no space looks before it asks, as in its first post: the questions of many tries at a
+ * time would outnumber the lines, and each would be in vain, in an empty ring too.
+ */
 BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsigned long long *start,
 					 unsigned long long limit)
 {
 	unsigned long long v[2];
 	unsigned looks = 0;
 
-	while (!barcopy_port_fits(p, barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n) + n - 1,
+	while (!p->until ||
+	       !barcopy_port_fits(p, barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n) + n - 1,
 				  p->retired)) {
-		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, 0ull - n);
+		if (p->until)
+			barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, 0ull - n);
+		p->until = 0;
 		do { /* without questions: those of all who wait would look like posts */
 			if (barcopy_port_late(start, limit) && looks)
 				return 0;
@@ -468,6 +477,7 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
 			if (barcopy_port_stopped(p))
 				return 0;
 		} while (!barcopy_port_fits(p, v[1] + n - 1, p->retired));
+		p->until = 1;
 	}
 	return 1;
 }
@@ -500,7 +510,7 @@ BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned 
 		p->until = (unsigned)*i - p->next <= quarter &&
 					   (unsigned)(*i + n - p->retired) <= 2 * quarter
 				   ? now + 8192
-				   : 0;
+				   : 1;
 		p->next = (unsigned)*i + n;
 	}
 	return 1;
@@ -551,9 +561,9 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
  * ended, or after an abort. BARCOPY_WARP_ORDERED: the CPU sees after its receive what this thread
  * stored before, and what others stored before a barrier.
  *
- * A limit of 0 is a try. It may fail while some lines are free, if another thread asks for more lines
- * than that at the same time. A post may end later than its limit if other posts have none, or if
- * posts take more than half of the ring's lines within 4 us: in a ring of 16 lines, nine.
+ * A limit of 0 is a try. It may fail while some lines are free, if other threads ask for as many lines
+ * at the same time. A post may end later than its limit if other posts have none, or if posts take more
+ * than half of the ring's lines within 4 us: in a ring of 16 lines, nine.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned long long limit,

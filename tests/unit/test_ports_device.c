@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernels' side of a port over plain memory, one thread after another, while the CPU receives
- * nothing: a limit holds for each post. test_queue_ports.c has every interleaving.
+ * The kernels' side of a port over plain memory. One thread after another, while the CPU receives
+ * nothing: a limit holds for each post. And more threads than test_queue_ports.c has, which has every
+ * interleaving of a few: all try, in random turns, while the CPU retires each post at once.
  */
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 
+#include "common/random.h"
 #include "common/unit.h"
 
 /* What barcopy_queue.cuh needs of CUDA C++ (sim/warp.h), without lanes and without a clock that runs. */
@@ -29,8 +33,21 @@ static u64 cycles;
 static unsigned int pauses;
 static jmp_buf endless;
 
+enum { CROWD = 256, STACK = 65536 };
+
+/* Threads that take turns; `turn` is NULL where one runs by itself. */
+static ucontext_t *turn, crowd[CROWD], scheduler;
+
+static void next(void)
+{
+	if (turn)
+		swapcontext(turn, &scheduler);
+}
+
+/* Of each access of a thread. */
 static u64 *at(u64 addr)
 {
+	next();
 	return (u64 *)(uintptr_t)addr;
 }
 
@@ -48,24 +65,26 @@ static void barcopy_warp_store(int yes, u64 addr, u64 v0, u64 v1)
 
 static u64 barcopy_warp_claim(u64 addr, u64 from, u64 to)
 {
-	u64 before = *at(addr);
+	u64 *word = at(addr), before = *word;
 
 	if (before == from)
-		*at(addr) = to;
+		*word = to;
 	return before;
 }
 
 static u64 barcopy_warp_add(u64 addr, u64 n)
 {
-	*at(addr) += n;
-	return *at(addr) - n;
+	u64 *word = at(addr);
+
+	*word += n;
+	return *word - n;
 }
 
 static u64 barcopy_warp_or(u64 addr, u64 bits)
 {
-	u64 before = *at(addr);
+	u64 *word = at(addr), before = *word;
 
-	*at(addr) |= bits;
+	*word |= bits;
 	return before;
 }
 
@@ -123,8 +142,77 @@ static void tries(void)
 	}
 }
 
+/* ---- threads that take turns -------------------------------------------------- */
+
+static barcopy_port_view_t crowded;
+static unsigned int crowd_posts;
+
+/* One of two threads begins anew with each try. */
+static void try_on(void)
+{
+	static const unsigned int data[12];
+	const bool anew = (turn - crowd) % 2;
+	barcopy_poster_t p;
+
+	for (bool open = false;; open = !anew) {
+		if (!open)
+			barcopy_port_open(&p, crowded);
+		crowd_posts += !!barcopy_port_post(&p, data, 48, 0, 0);
+	}
+}
+
+/*
+ * Sixteen threads for each line. The CPU retires each post before the next access of any thread, so in
+ * nearly all of the time the ring is empty. Questions in vain would make one another be in vain.
+ */
+static void many_tries(void)
+{
+	static const unsigned int steps = 400000;
+	const unsigned int lines = CROWD / 16;
+	const size_t size = BARCOPY_PORT_CONTROL + (size_t)lines * BARCOPY_PORT_SLOT;
+	char *control = aligned_alloc(64, size), *ring = aligned_alloc(64, (size_t)lines * 64);
+	char *stacks = malloc((size_t)CROWD * STACK);
+	unsigned int half = 0;
+	unsigned long long random = 1;
+	u64 *retired, *ticket;
+
+	memset(control, 0, size);
+	memset(ring, 0, (size_t)lines * 64);
+	crowded = (barcopy_port_view_t){
+		.ring = (uintptr_t)ring,
+		.control = (uintptr_t)control,
+		.generation = (u64)BARCOPY_QUEUE_VERSION << 56 | 1ull << 32,
+		.lines = lines,
+	};
+	retired = at(crowded.control + BARCOPY_PORT_RETIRED_AT);
+	ticket = at(crowded.control + BARCOPY_PORT_TICKET_AT);
+	*at(crowded.control + BARCOPY_PORT_STATE_AT) = crowded.generation;
+	for (int i = 0; i < CROWD; i++) {
+		getcontext(&crowd[i]);
+		crowd[i].uc_stack.ss_sp = stacks + (size_t)i * STACK;
+		crowd[i].uc_stack.ss_size = STACK;
+		makecontext(&crowd[i], try_on, 0);
+	}
+	crowd_posts = 0;
+	for (unsigned int i = 0; i < steps; i++) {
+		if (i == steps / 2)
+			half = crowd_posts;
+		pauses = 0;
+		turn = &crowd[unit_random(&random) % CROWD];
+		swapcontext(&scheduler, turn);
+		*retired = *ticket;
+	}
+	turn = NULL;
+	/* Of 100 accesses one is a post's last; with questions in vain no post ends after the first ones. */
+	ck_assert_uint_gt(crowd_posts - half, steps / 2 / 400);
+	free(stacks);
+	free(ring);
+	free(control);
+}
+
 static const struct unit_test tests[] = {
 	{ "a try of several posts", tries, NULL },
+	{ "tries of many threads", many_tries, NULL },
 };
 
 UNIT_MAIN("ports, kernels' side", tests)
