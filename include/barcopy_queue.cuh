@@ -488,8 +488,9 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * shows a stop to the next post.
  *
  * A question takes as long as a number. So one post with a limit does not ask if it begins at most 8192
- * cycles, 4 us, after one that found half of the ring free, and no more than a quarter of it taken by
- * others since the thread's post before: so many may take numbers without a question at the same time.
+ * cycles (4 us at 2 GHz) after one that found half of the ring free, and no more than a quarter of it
+ * taken by others since the thread's post before: so many may take numbers without a question at the
+ * same time.
  */
 BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
 				      unsigned long long *retired, unsigned long long *start,
@@ -563,7 +564,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
  *
  * A limit of 0 is a try. It may fail while some lines are free, if other threads ask for as many lines
  * at the same time. A post may end later than its limit if other posts have none, or if posts take more
- * than half of the ring's lines within 4 us: in a ring of 16 lines, nine.
+ * than half of the ring's lines within 8192 cycles, 4 us at 2 GHz: in a ring of 16 lines, nine.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned long long limit,

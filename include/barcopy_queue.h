@@ -75,7 +75,7 @@ typedef struct barcopy_port_view {
 #define BARCOPY_PORT_STATE_AT    8   /* control: the generation, and the two bits below */
 #define BARCOPY_PORT_TICKET_AT   128 /* control: posts that were begun */
 #define BARCOPY_PORT_RESERVED_AT 136 /* control: these, and lines that posts with a limit ask for */
-#define BARCOPY_PORT_TAKEN_AT    256 /* control: the same, at once, in one of eight lines */
+#define BARCOPY_PORT_TAKEN_AT    256 /* control: as RETIRED, but at once, in one of eight lines */
 #define BARCOPY_PORT_TAKEN_LINES 8   /* of 64 bytes, in turn, the second one first */
 #define BARCOPY_PORT_CONTROL     768 /* size of the control block in bytes */
 #define BARCOPY_PORT_SLOT        64  /* size of a slot, which begins with the answer */
