@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded under gdrcopy_sanity, which forks a process for each test, after one that looks for memory.
+ * Preloaded under gdrcopy_sanity, which forks a process for each test, the first for its look
+ * for memory.
  *
- * A test is first run for each fault, one at a time: a call fails with EIO, or it
- * succeeds; a value that it wrote is one more; its last byte is another one. A fault is planted at
- * the first call from a place in the tool, an address of return; of a pin with its caller's. The file
- * FAULTS has a line for each: the test's process, the function, the fault, the test's exit status.
+ * A test is run for each fault, one at a time: a call fails with EIO, or succeeds; a value that
+ * it wrote is one more; its last byte is another one. A fault is planted at the first call from
+ * a place in the tool, an address of return; of a pin with its caller's. The file FAULTS has a
+ * line for each: the test's process, the function, the fault, the test's exit status.
  *
- * The last run has none. Each call of the library in it is a line of CALLS.PROCESS (2 is the first test,
- * 2.1 its first child): arguments, what was written, the errno. Contexts, handles and mappings are
- * numbers in the order of their appearance, addresses are offsets in these or in a GPU page, data is a
- * checksum.
+ * The last run has no fault. Each call of the library in it is a line of CALLS.PROCESS (2 is
+ * the first test, 2.1 its first child): arguments, what was written, the errno. Contexts,
+ * handles and mappings are numbers in the order of their appearance, addresses are offsets in
+ * these or in a GPU page, data is a checksum.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,10 +35,10 @@ typedef unsigned long word;
 enum { MOST = 4096, REGIONS = 16 };
 
 /*
- * A call and its arguments: g context, h handle, a address of the GPU, m address in a mapping, d number, n
- * one of 32 bits; bytes of the size behind them that are written to the mapping (w); and where the call
- * writes a handle (H), a mapping of the size behind it (M), an info (I), an int (i), 32 bits (u), 64 bits
- * (q), bytes (r), or what nobody compares (-).
+ * A call and its arguments: g context, h handle, a address of the GPU, m address in a mapping, d
+ * number, n one of 32 bits; bytes that are written to the mapping, their size is the next argument
+ * (w); and where the call writes a handle (H), a mapping (M) or bytes (r), their size is one or two
+ * arguments on, an info (I), an int (i), 32 bits (u), 64 bits (q), or what nobody compares (-).
  */
 struct call {
 	const char *name, *args;
@@ -53,7 +54,7 @@ static struct shared {
 	} done[MOST];
 	_Atomic int count, fired;
 	char what[64];
-} *shared;
+} * shared;
 
 static struct region {
 	void *at;
@@ -73,11 +74,12 @@ static char line[1024];
 __attribute__((constructor)) static void begin(void)
 {
 	tool = getpid();
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	region_count = 0; /* this one is not the tool's */
 }
 
-/* ---- records ------------------------------------------------------------------------------------ */
+/* ---- records ------------------------------------------------------------------------------ */
 
 __attribute__((format(printf, 1, 2))) static void add(const char *fmt, ...)
 {
@@ -130,7 +132,8 @@ static void add_argument(const char *kind, const word *arg, word rc)
 	if (*kind == 'm')
 		return add_place(*arg);
 	if (*kind == 'a')
-		return add(" +%lu", *arg & (rc ? 4095 : 65535)); /* one that fails is of any memory */
+		return add(" +%lu",
+			   *arg & (rc ? 4095 : 65535)); /* one that fails is of any memory */
 	if (*kind == 'd')
 		return add(" %lu", *arg);
 	if (*kind == 'n')
@@ -177,7 +180,7 @@ static void record(const struct call *c, const word *arg, word rc)
 	pthread_mutex_unlock(&lock);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------- */
 
 static int is_probe(void)
 {
@@ -277,7 +280,7 @@ static word called(struct call *c, void *place, word *arg)
 	word call_##name(word a, word b, word c, word d, word e, word f) __asm__(#name); \
 	word call_##name(word a, word b, word c, word d, word e, word f)                 \
 	{                                                                                \
-		static struct call call = { #name, args, result, NULL };                  \
+		static struct call call = { #name, args, result, NULL };                 \
 		word arg[] = { a, b, c, d, e, f };                                       \
                                                                                          \
 		return called(&call, __builtin_return_address(0), arg);                  \
@@ -311,7 +314,7 @@ CALL(barcopy_wait64, "hmndd", ERRNO)
 CALL(barcopy_flush, "h", ERRNO)
 CALL(barcopy_fence, "hn", ERRNO)
 
-/* ---- the tool's processes ----------------------------------------------------------------------- */
+/* ---- the tool's processes ----------------------------------------------------------------- */
 
 void *mmap(void *addr, size_t size, int prot, int flags, int fd, off_t offset)
 {
@@ -333,7 +336,8 @@ static void forget(void)
 	glob_t found;
 
 	for (int i = 0; i < 2; i++) {
-		snprintf(pattern, sizeof(pattern), "%s.%s%s", getenv("CALLS"), process, i ? ".*" : "");
+		snprintf(pattern, sizeof(pattern), "%s.%s%s", getenv("CALLS"), process,
+			 i ? ".*" : "");
 		if (glob(pattern, 0, NULL, &found))
 			continue;
 		for (size_t k = 0; k < found.gl_pathc; k++)
@@ -342,7 +346,7 @@ static void forget(void)
 	}
 }
 
-/* Runs the test whose process is about to begin once for each fault that it meets, until it meets none. */
+/* Runs the test whose process is about to begin, once for each fault, until it meets none. */
 static pid_t run_test(pid_t (*real)(void))
 {
 	char *before[REGIONS];

@@ -117,6 +117,8 @@ run GDRCOPY_STATS=1 "$tool" --sim "$sim" --quick
 check '--quick: one process looks at the memory, one runs the tests' [ "$(grep -c 'copies to the GPU' "$err")" = 2 ]
 run LD_PRELOAD="$sim/libnvidia_node.so" "$tool" --sim "$sim" -q -a cuMemCreate --json
 expect '--quick: a waiver, and the tests after it' 0 '"waived": *1'
+run GDRCOPY_STATS=1 "$tool" --sim "$sim" -q -a cuMemCreate -t basic -t sync_memops -t versions
+check '--quick: the tests after a waiver, in the same process' grep -q 'copies to the GPU: 1,' "$err"
 rows "$tool" --sim "$sim" <<-'END'
 	--quick: chosen tests, of two kinds of memory||-q -t words -t basic_cumemalloc -t basic_vmmalloc|0|^Total: 3, Passed: 3, 
 	--quick: a test that needs processes||-q -t two_processes|1||needs a process of its own
