@@ -4,7 +4,7 @@
  * for memory.
  *
  * A test is run for each fault, one at a time: a call fails with EIO, or succeeds; a value that
- * it wrote is one more; its last byte is another one. A fault is planted at the first call from
+ * it wrote is two more; its last byte is another one. A fault is planted at the first call from
  * a place in the tool, an address of return; of a pin with its caller's. The file FAULTS has a
  * line for each: the test's process, the function, the fault, the test's exit status.
  *
@@ -131,9 +131,8 @@ static void add_argument(const char *kind, const word *arg, word rc)
 		return add_object(*kind, *arg, 0);
 	if (*kind == 'm')
 		return add_place(*arg);
-	if (*kind == 'a')
-		return add(" +%lu",
-			   *arg & (rc ? 4095 : 65535)); /* one that fails is of any memory */
+	if (*kind == 'a') /* of any memory, where the call fails */
+		return rc && *arg ? add(" +?") : add(" +%lu", *arg & 65535);
 	if (*kind == 'd')
 		return add(" %lu", *arg);
 	if (*kind == 'n')
@@ -234,7 +233,7 @@ static void change(const struct call *c, void *place, char kind, const word *arg
 	if (kind == 'r' && plants(c, place, "bytes"))
 		((unsigned char *)*arg)[arg[2] - 1] ^= 255;
 	if (strchr("iuqH", kind) && plants(c, place, "value"))
-		++*(uint32_t *)*arg;
+		*(uint32_t *)*arg += 2; /* what was 0 or 1 is neither */
 	if (kind == 'M' && plants(c, place, "value"))
 		*(word *)*arg += 64;
 }

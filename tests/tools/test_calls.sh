@@ -44,7 +44,7 @@ else
 	fail 'the calls are those of calls.txt' 'make refresh-reports writes them; a difference is to be read'
 fi
 
-# What no test need see: how often at most, test, function, faults, why.
+# What no test need see: how often at most (a compiler may unroll a loop), test, function, faults, why.
 cat >"$tmp/unseen" <<'ROWS'
 2 basic gdr_get_info_v2 mapped,mapped_size,type,wc_mapping the size before the map and va behind it are used; mapping_type has the rest
 1 basic gdr_get_info_v2 va of the information before the map the size alone is used
@@ -53,7 +53,7 @@ cat >"$tmp/unseen" <<'ROWS'
 1 map_sizes gdr_copy_from_mapping bytes the copy asks what is mapped; nobody looks at the data
 2 mapping_type gdr_get_info_v2 mapped,wc_mapping of three answers one is compared, the others have the type
 3 mapping_type gdr_get_info_v2 mapped_size,va it is asked for the type
-1 two_types gdr_get_info_v2 mapped,mapped_size,type,va,wc_mapping it is asked for the type's name, a note
+4 two_types gdr_get_info_v2 mapped,mapped_size,type,va,wc_mapping it is asked for the type's name, a note
 1 versions gdr_driver_get_version value a driver may be newer
 1 handles gdr_copy_to_mapping bytes the call is refused
 1 host_cached gdr_copy_to_mapping bytes the call is refused
