@@ -253,7 +253,7 @@ t "the foot of every page names the project" feet
 lint() {
 	local ref
 	have mandoc || { echo "no mandoc here"; return 77; }
-	mandoc -Tlint -Wstyle "$man"/man[1347]/*.[1347] 2>/dev/null | grep -v 'referenced manual not found'
+	mandoc -Tlint -Wstyle "$man"/man[1347]/*.[1347] 2>/dev/null | grep -vE 'referenced manual not found|outdated mandoc.db lacks'
 	for ref in $(grep -hE '^\.Xr gdr' "$man"/man[1347]/*.[1347] | awk '{ print $2 "." $3 }' | sort -u); do
 		[ -e "$man/man${ref##*.}/$ref" ] || echo "no page for the reference $ref"
 	done
