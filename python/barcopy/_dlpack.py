@@ -128,10 +128,10 @@ def memory_of(obj):
 # when the consumer calls the struct's deleter, or when no consumer has taken the capsule and nobody refers to it.
 #
 # The deleter is called from any thread, with an exception set, and while the interpreter ends: no function of Python
-# survives that, nor does a callback of ctypes. The extension's deleter takes the entry out itself. Without the extension
-# the deleter is the C library's sigemptyset(), which clears the struct's first word; the next sweep() finds that. It is
-# so in a subinterpreter, too: before 3.12 PyGILState_Ensure(), which the extension's deleter calls, waits there for the
-# lock that its thread holds.
+# survives that, nor does a callback of ctypes. The extension's deleter takes the entry out itself. Without the
+# extension the deleter is the C library's sigemptyset(), which clears the struct's first word; the next sweep() finds
+# that. A subinterpreter has this deleter with the extension, too: before 3.12 PyGILState_Ensure(), which the
+# extension's deleter calls, waits there for the lock that its thread holds.
 _given = {}  # by address: (address, struct, shape, Life, capsule, first word)
 ctypes.pythonapi.Py_IncRef(py_object(_given))  # never freed
 _CLEARED = 128  # bytes: sizeof(sigset_t)
@@ -140,7 +140,7 @@ _is_main = _api("PyInterpreterState_Get" if sys.version_info >= (3, 9) else "_Py
 _deleters = {name: extension.deleter(name == _NEW) if extension and _is_main else
              cast(ctypes.CDLL(None).sigemptyset, c_void_p).value for name in _STRUCTS}
 
-_address, _capsule, _first = itemgetter(0), itemgetter(4), itemgetter(5)  # of an entry
+_address_in, _capsule_in, _first_in = itemgetter(0), itemgetter(4), itemgetter(5)
 
 
 def _entries():
@@ -158,15 +158,15 @@ def ended():
     """
     # 1. Given back: the first word has been cleared.
     entries, of = tee(_entries())
-    given_back = compress(entries, map(not_, map(attrgetter("value"), map(_first, of))))
+    given_back = compress(entries, map(not_, map(attrgetter("value"), map(_first_in, of))))
     # 2. Not taken: nothing but the entry refers to the capsule, which still has one of the two names of new ones.
     entries, of = tee(_entries())
-    unused = compress(entries, map(le, map(sys.getrefcount, map(_capsule, of)), repeat(_UNUSED)))
+    unused = compress(entries, map(le, map(sys.getrefcount, map(_capsule_in, of)), repeat(_UNUSED)))
     entries, of_old, of_new = tee(unused, 3)
-    untaken = compress(entries, map(or_, map(_is_valid, map(_capsule, of_old), repeat(_OLD)),
-                                    map(_is_valid, map(_capsule, of_new), repeat(_NEW))))
+    untaken = compress(entries, map(or_, map(_is_valid, map(_capsule_in, of_old), repeat(_OLD)),
+                                    map(_is_valid, map(_capsule_in, of_new), repeat(_NEW))))
     # 3. Each of them leaves. Another thread may have taken it out before.
-    return map(_given.pop, map(_address, chain(given_back, untaken)), repeat(None))
+    return map(_given.pop, map(_address_in, chain(given_back, untaken)), repeat(None))
 
 
 # What getrefcount() gives in ended() for a capsule that its entry alone refers to: this differs between Pythons.
