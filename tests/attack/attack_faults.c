@@ -571,7 +571,7 @@ static const struct {
 	{ "munmap", "the range is still mapped", 0 }, /* of the unmap before: ENOMEM */
 	{ "munmap", "dmabuf: munmap: ", EIO },
 	{ "cuMemRelease", "cuMemRelease: ", EIO },
-	{ "cuDriverGetVersion", "no backend can serve", ENODEV },
+	{ "cuDriverGetVersion", "no backend can map", ENODEV },
 	{ "cuMemGetAddressRange", "CUDA does not report where", ENOTSUP },
 	{ "REGISTER_FD", "REGISTER_FD: ", EIO },
 	{ "CARD_INFO", "CARD_INFO: ", EIO },
