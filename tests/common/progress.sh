@@ -30,7 +30,7 @@ progress() {
 		return $progress_rc
 	fi
 	: >"$progress_log"
-	progress_draw &
+	progress_draw 3>&2 2>/dev/null & # its programs lose their pipes when it ends, and would say so
 	progress_pid=$!
 	"$@" >"$progress_log" 2>&1 || progress_rc=$?
 	kill $progress_pid 2>/dev/null || :
@@ -52,20 +52,20 @@ progress_done() {
 	fi
 }
 
-# As long as the caller lives. A process of the background does not write: the terminal may stop it.
+# As long as the caller lives, on descriptor 3. A process of the background does not write: the terminal may stop it.
 progress_draw() {
 	last='' took='' shown=0
-	read -r last took 2>/dev/null <"$progress_log.took" || :
+	read -r last took <"$progress_log.took" || :
 	: "${progress_all:=$last}"
 	[ "$progress_all" = "$last" ] || took='' # of other tests
-	while sleep 1 && kill -0 $$ 2>/dev/null; do
+	while sleep 1 && kill -0 $$; do
 		# state ppid pgrp session tty tpgid
 		# shellcheck disable=SC2046 # words
 		set -- $(sed 's/.*) //' /proc/$$/stat)
 		[ "$3" = "$6" ] || continue
 		lines=$(wc -l <"$progress_log")
 		if [ -n "$progress_show" ] && [ "$lines" -gt "$shown" ]; then
-			printf '\r\033[K' >&2
+			printf '\r\033[K' >&3
 			sed -n "$((shown + 1)),${lines}p" "$progress_log"
 			shown=$lines
 			echo "$shown" >"$progress_log.shown"
@@ -85,8 +85,8 @@ progress_draw() {
 		else
 			text="$text $spent s"
 		fi
-		width=$(stty size <&2 2>/dev/null | cut -d' ' -f2)
+		width=$(stty size <&3 | cut -d' ' -f2)
 		[ "${width:-0}" -gt 1 ] || width=80
-		printf '\r\033[K%.*s' $((width - 1)) "$text" >&2
+		printf '\r\033[K%.*s' $((width - 1)) "$text" >&3
 	done
 }

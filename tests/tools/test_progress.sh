@@ -81,6 +81,7 @@ cat >"$tmp/target" <<-'END'
 		tests/job '"$1"'/results b/second sh -c "sleep 3; echo 1 passed, 0 failed"; exit '"$3" ;;
 	esac
 	echo "status $?"
+	sleep ${LINGER:-0}
 END
 target() { # target SHELL KIND EXIT_STATUS
 	rm -rf "$tmp/results"
@@ -94,6 +95,11 @@ for shell in sh bash; do
 	check "make targets: $shell: the first run has no end" grep -qxE 'NAME: line [123]: [0-9]+ s' "$drawn"
 	check "make targets: $shell: what failed is no measure" [ ! -e "$tmp/log.took" ]
 done
+mkdir "$tmp/slow"
+printf '#!/bin/sh\nsleep 0.9\nexec %s "$@"\n' "$(command -v wc)" >"$tmp/slow/wc"
+chmod +x "$tmp/slow/wc"
+LINGER=1 PATH=$tmp/slow:$PATH target sh log 3
+check "make targets: a program whose reader has ended says nothing" eval '! grep -q wc "$drawn" "$out"'
 echo '3 60' >"$tmp/log.took"
 target sh log 0
 check "make targets: after a run that succeeded: how far" grep -qE '^NAME: line [123]: [123] of 3, [0-9]+ s left$' "$drawn"
