@@ -95,8 +95,8 @@ struct gdri_backend {
 	/* Can it serve anything here? Cheap, without a trial map. */
 	int (*open)(void **state);
 	/*
-	 * Called by gdr_open() if no other backend opened: can it serve ordinary
-	 * device memory, as far as is known without a call of CUDA? NULL: yes.
+	 * Can it serve ordinary device memory, as far as is known without a call of CUDA? NULL: yes.
+	 * gdr_open() asks if no other backend opened that can.
 	 */
 	int (*decide)(void);
 	void (*close)(void *state); /* or NULL */

@@ -119,23 +119,38 @@ static int ask_attribute(const struct gdri_backends *set, const struct gdri_back
 	return b->attribute ? b->attribute(set->state[b->id - 1], attr) : 0;
 }
 
-/* If any backend serves ordinary device memory, only those that do count (gdrapi.h). */
-static bool counts(const struct gdri_backends *set, const struct gdri_backend *b)
+/*
+ * 2: the backend serves ordinary device memory here, 1: perhaps device memory of another kind, as rm
+ * with the proprietary modules, 0: host memory alone. Beside gdrdrv gdri_backends_open() has not asked.
+ */
+static int rank(const struct gdri_backend *b)
 {
-	uint32_t needed = 0;
+	if (!(b->caps & GDRI_CAP_DEVICE_MEMORY))
+		return 0;
+	return b->decide && b->decide() ? 1 : 2;
+}
 
-	for (size_t i = 0; i < set->count; i++)
-		needed |= set->of[i]->caps & GDRI_CAP_DEVICE_MEMORY;
-	return (b->caps & needed) == needed;
+/* The rank of the backends whose answers are the context's (gdrapi.h): no other has a higher one. */
+static int highest(const struct gdri_backends *set)
+{
+	int most = 0;
+
+	for (size_t i = 0; i < set->count; i++) {
+		int of = rank(set->of[i]);
+
+		most = of > most ? of : most;
+	}
+	return most;
 }
 
 /* A flag is supported if any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 {
 	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
+	int most = highest(set);
 
 	for (size_t i = 0; i < set->count; i++)
-		if (counts(set, set->of[i]) && ask_attribute(set, set->of[i], attr) == any)
+		if (rank(set->of[i]) == most && ask_attribute(set, set->of[i], attr) == any)
 			return any;
 	return !any;
 }
@@ -143,6 +158,8 @@ int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 /* The highest one: a pin that an old driver refuses goes on to the next backend. */
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor)
 {
+	int most = highest(set);
+
 	*major = *minor = 0;
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
@@ -150,7 +167,7 @@ int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *min
 
 		if (b->driver_version)
 			b->driver_version(set->state[b->id - 1], &of[0], &of[1]);
-		if (counts(set, b) && (of[0] > *major || (of[0] == *major && of[1] > *minor))) {
+		if (rank(b) == most && (of[0] > *major || (of[0] == *major && of[1] > *minor))) {
 			*major = of[0];
 			*minor = of[1];
 		}

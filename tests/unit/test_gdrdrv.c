@@ -64,11 +64,24 @@ static void test_not_rdma_capable(void)
 	end_now();
 }
 
-/* What an old driver refuses rm serves, so programs that want 2.5 of the driver get it. */
+/*
+ * What an old driver refuses rm serves, so programs that want 2.5 of the driver get it; not where rm
+ * cannot serve cudaMalloc memory.
+ */
 static void test_level_beside_rm(void)
 {
+	static const char *const without[] = { "GDRSIM_RM_OPEN", "GDRSIM_DMABUF" };
 	int major, minor;
 
+	for (size_t i = 0; i < COUNT(without); i++) {
+		node_env(without[i], "0");
+		node_open("2.4", "1");
+		OK(gdr_driver_get_version(g, &major, &minor));
+		ck_assert_int_eq(major, 2);
+		ck_assert_int_eq(minor, 4);
+		ck_assert_int_eq(attribute(GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), 0);
+		node_env(without[i], NULL);
+	}
 	node_open("2.4", "1");
 	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_int_eq(major, 2);
