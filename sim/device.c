@@ -75,7 +75,7 @@ static int attribute_value(CUdevice_attribute attribute)
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
 		return sim_env("GDRSIM_COHERENT", 0) != 0;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-		return !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) != 0;
+		return sim_exports_dmabuf();
 	default:
 		return -1;
 	}

@@ -157,8 +157,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t siz
 	if (!handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || size == 0 || ptr % SIM_PAGE ||
 	    size % SIM_PAGE || (flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_integrated() || !sim_env("GDRSIM_DMABUF", 1) ||
-	    (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
+	if (!sim_exports_dmabuf() || (flags && !sim_env("GDRSIM_DMABUF_PCIE", 0)))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	r = export_range(ptr, size, flags != 0, &fd);
 	if (r == CUDA_SUCCESS)

@@ -59,6 +59,7 @@ void sim_leave(const CUresult *entered); /* unlocks, if sim_enter() succeeded */
 int sim_driver_version(void);
 bool sim_device_ok(CUdevice dev);
 bool sim_integrated(void);
+bool sim_exports_dmabuf(void);
 
 /* context.c */
 struct CUstream_st {

@@ -144,7 +144,7 @@ static enum nv_status create(int gpu, struct call *c)
 	enum nv_status status;
 	int fd, file;
 
-	if (!rm_flag("GDRSIM_DMABUF", true))
+	if (!rm_flag("GDRSIM_DMABUF", true) || !rm_flag("GDRSIM_RM_OPEN", true))
 		return NV_ERR_NOT_SUPPORTED;
 	if (c->head.index > c->head.total_objects - c->head.num_objects)
 		return NV_ERR_INVALID_ARGUMENT;

@@ -13,7 +13,8 @@
  *   GDRSIM_RM_DRIVER=a.b.c      the driver's version; its first number decides the layout of the
  *                               structures that changed (from GDRSIM_DRIVER_VERSION: CUDA 13.0 is
  *                               580, 12.8 570, 12.4 550, 12.2 535, 11.7 515)
- *   GDRSIM_RM_OPEN=0            the version's line and the module's taint are the proprietary flavour's
+ *   GDRSIM_RM_OPEN=0            the version's line and the module's taint are the proprietary flavour's,
+ *                               which exports no dma-buf
  *   GDRSIM_RM_VERSION=0         no version file, as under procfs with subset=pid
  *   GDRSIM_RM_TAINT=0           no taint of the module either, as in gVisor
  *   GDRSIM_RM_MINORS=n,n,...    the minor number of each GPU, in CUDA's order; default 0 and 1 for

@@ -120,37 +120,35 @@ static int ask_attribute(const struct gdri_backends *set, const struct gdri_back
 }
 
 /*
- * 2: the backend serves ordinary device memory here, 1: perhaps device memory of another kind, as rm
- * with the proprietary modules, 0: host memory alone. Beside gdrdrv gdri_backends_open() has not asked.
+ * Tells of each backend whether its answers are the context's (gdrapi.h). Those of the highest rank are.
+ * 2: it serves ordinary device memory here, 1: perhaps device memory of another kind, as rm with the
+ * proprietary modules, 0: host memory alone. gdri_backends_open() has not asked those beside gdrdrv.
  */
-static int rank(const struct gdri_backend *b)
+static void who_counts(const struct gdri_backends *set, bool counts[GDRI_BACKENDS])
 {
-	if (!(b->caps & GDRI_CAP_DEVICE_MEMORY))
-		return 0;
-	return b->decide && b->decide() ? 1 : 2;
-}
-
-/* The rank of the backends whose answers are the context's (gdrapi.h): no other has a higher one. */
-static int highest(const struct gdri_backends *set)
-{
-	int most = 0;
+	int rank[GDRI_BACKENDS], most = 0;
 
 	for (size_t i = 0; i < set->count; i++) {
-		int of = rank(set->of[i]);
+		const struct gdri_backend *b = set->of[i];
 
-		most = of > most ? of : most;
+		rank[i] = !(b->caps & GDRI_CAP_DEVICE_MEMORY) ? 0
+			  : b->decide && b->decide()	      ? 1
+							      : 2;
+		most = rank[i] > most ? rank[i] : most;
 	}
-	return most;
+	for (size_t i = 0; i < set->count; i++)
+		counts[i] = rank[i] == most;
 }
 
 /* A flag is supported if any backend takes it, since a pin goes on to that one. */
 int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 {
 	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
-	int most = highest(set);
+	bool counts[GDRI_BACKENDS];
 
+	who_counts(set, counts);
 	for (size_t i = 0; i < set->count; i++)
-		if (rank(set->of[i]) == most && ask_attribute(set, set->of[i], attr) == any)
+		if (counts[i] && ask_attribute(set, set->of[i], attr) == any)
 			return any;
 	return !any;
 }
@@ -158,8 +156,9 @@ int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
 /* The highest one: a pin that an old driver refuses goes on to the next backend. */
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor)
 {
-	int most = highest(set);
+	bool counts[GDRI_BACKENDS];
 
+	who_counts(set, counts);
 	*major = *minor = 0;
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
@@ -167,7 +166,7 @@ int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *min
 
 		if (b->driver_version)
 			b->driver_version(set->state[b->id - 1], &of[0], &of[1]);
-		if (rank(b) == most && (of[0] > *major || (of[0] == *major && of[1] > *minor))) {
+		if (counts[i] && (of[0] > *major || (of[0] == *major && of[1] > *minor))) {
 			*major = of[0];
 			*minor = of[1];
 		}

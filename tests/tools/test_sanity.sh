@@ -54,7 +54,7 @@ for level in 2.0 2.3 2.4 2.5 2.6; do
 	done
 done
 good 'gdrdrv 2.4 beside proprietary modules' gdrdrv 2 LD_PRELOAD="$node" GDRSIM_NODE_LEVEL=2.4 GDRSIM_NODE_PERSISTENT=0 \
-	GDRSIM_NODE_POPULATE=0 GDRSIM_RM_OPEN=0 GDRSIM_DMABUF=0 --
+	GDRSIM_NODE_POPULATE=0 GDRSIM_RM_OPEN=0 --
 for persistent in 0 1; do
 	good "gdrdrv that populates, persistent $persistent" gdrdrv 1 LD_PRELOAD="$node" \
 		GDRSIM_NODE_PERSISTENT=$persistent GDRSIM_NODE_POPULATE=1 --
