@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GDRCopy's own calls on a buffer that the program has allocated: open, pin, map, copy to the GPU
- * and back, unmap, unpin, close. Where gdr_open() returns NULL, the program goes on with cuMemcpy.
+ * and back, unmap, unpin, close. Where one of the first three fails, cuMemcpy copies instead.
  *
  *     cc pin.c -lgdrapi -lcuda -o pin && ./pin
  *
@@ -16,7 +16,33 @@ struct buffer {
 	CUdeviceptr gpu; /* for CUDA */
 	char *cpu; /* the same byte for the CPU; NULL: not mapped, cuMemcpy copies */
 	gdr_mh_t handle;
+	void *map; /* of the pages around it */
+	size_t map_size;
 };
+
+/* Returns the context if the buffer is mapped, else NULL. */
+static gdr_t map_buffer(struct buffer *b)
+{
+	gdr_t g = gdr_open();
+	gdr_info_t info;
+
+	/* The pin is widened to pages of 64 KiB, and the mapping begins at info.va, the first byte of
+	 * the first page: the buffer lies after that. */
+	if (g && !gdr_pin_buffer(g, b->gpu, SIZE, 0, 0, &b->handle) &&
+	    !gdr_get_info(g, b->handle, &info) &&
+	    !gdr_map(g, b->handle, &b->map, info.mapped_size)) {
+		b->map_size = info.mapped_size;
+		b->cpu = (char *)b->map + (b->gpu - info.va);
+		printf("the buffer begins %llu bytes behind the mapping's first byte\n",
+		       (unsigned long long)(b->gpu - info.va));
+		return g;
+	}
+	/* The first pin finds what gdr_open() does not see, such as confidential computing. */
+	printf("no mapping: %s\n", barcopy_last_error());
+	if (g)
+		GDR(gdr_close(g)); /* also unpins */
+	return NULL;
+}
 
 /*
  * A copy through the mapping waits for no GPU work. A program whose kernels or asynchronous copies
@@ -64,34 +90,20 @@ int main(void)
 	struct buffer plain = { 0 }, b;
 	char text[16] = "";
 	CUdeviceptr segment;
-	void *map = NULL;
-	gdr_info_t info;
 	gdr_t g;
 
 	gpu_begin();
 	CUDA(cuMemAlloc(&segment, SEGMENT));
 	plain.gpu = segment + OFFSET; /* a buffer inside it, as an allocator hands out */
 	b = plain;
-	g = gdr_open();
-	if (g) {
-		/* The pin is widened to pages of 64 KiB, and the mapping begins at info.va, the first
-		 * byte of the first page: the buffer lies after that. */
-		GDR(gdr_pin_buffer(g, b.gpu, SIZE, 0, 0, &b.handle));
-		GDR(gdr_get_info(g, b.handle, &info));
-		GDR(gdr_map(g, b.handle, &map, info.mapped_size));
-		b.cpu = (char *)map + (b.gpu - info.va);
-		printf("the buffer begins %llu bytes behind the mapping's first byte\n",
-		       (unsigned long long)(b.gpu - info.va));
-	} else {
-		printf("no mapping: %s\n", barcopy_last_error());
-	}
+	g = map_buffer(&b);
 	put(&b, "hello, GPU", 11);
 	get(&plain, text, 11); /* by cuMemcpy: CUDA sees what the CPU has written */
 	printf("\"%s\" went through %s\n", text, b.cpu ? "the mapping" : "cuMemcpy");
 	measure(&plain);
 	if (g) {
 		measure(&b);
-		GDR(gdr_unmap(g, b.handle, map, info.mapped_size));
+		GDR(gdr_unmap(g, b.handle, b.map, b.map_size));
 		GDR(gdr_unpin_buffer(g, b.handle));
 		GDR(gdr_close(g));
 	}

@@ -29,6 +29,8 @@ shows pin "begins 5000 bytes behind .*\"hello, GPU\" went through the mapping .*
 shows pin "^no mapping: .+ \"hello, GPU\" went through cuMemcpy cuMemcpy: $timed" GDRSIM_INTEGRATED=1
 ! grep -q '^mapping:' "$tmp/out"
 ok "pin: without a mapping no time of one"
+# gdr_open() succeeds there, and the first pin fails.
+shows pin "^no mapping: .*trial on GPU 0 failed.* \"hello, GPU\" went through cuMemcpy cuMemcpy: $timed [^:]*\$" GDRSIM_RM_PROTECTED=1
 shows ranges '8 ranges of 100000 bytes share 1 pin the read-only range .* took 1 more, and reads "buffer3"'
 shows ranges 'and reads "buffer3"' GDRSIM_INTEGRATED=1
 shows words '1000 of 1000 answers were right'
