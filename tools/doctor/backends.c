@@ -88,10 +88,9 @@ static const struct obstacle obstacles[HINDRANCES] = {
 		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, "
 		      "and "
 		      "barcopy has not been tried on a GeForce",
-		      NULL,
-		      "try the kernel module gdrdrv, whose pins the GPU driver may refuse as well; "
-		      "else copy through CUDA",
-		      true },
+		      "copy through CUDA: on GeForce GPUs the GPU driver refuses gdrdrv's pins as "
+		      "well",
+		      NULL, false },
 	[PROPRIETARY] = { "the proprietary kernel modules do not export dma-bufs, which rm needs "
 			  "for cudaMalloc memory",
 			  "install the open kernel modules (Turing and later GPUs)", load_gdrdrv,
