@@ -60,7 +60,7 @@ may_run = t=$$(mktemp) && echo '\#!/bin/sh' >$$t && chmod +x $$t && { $$t 2>/dev
 	{ mkdir -p $(out)/tmp && export TMPDIR=$(out)/tmp; }; }; rm -f $$t;
 parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 # $(call run,GOALS): $(steps) is how many lines they print, where that is known.
-run = +@$(may_run) . tests/common/progress.sh && progress -s -n '$(steps)' -r $(RESULTS) 'make $@' $(out)/$@.log \
+run = +@$(may_run) unset CFLAGS CPPFLAGS LDFLAGS; . tests/common/progress.sh && progress -s -n '$(steps)' -r $(RESULTS) 'make $@' $(out)/$@.log \
 	$(MAKE) --no-print-directory -k $(parallel) $(1) || :
 check: steps = $(words native.build $(if $(TESTS),,clang.syntax) $(if $(call wanted,$(ASAN_STEPS)),asan.build) \
 	$(call wanted,$(ASAN_STEPS) $(NATIVE_STEPS) $(CHECK_STEPS)))
