@@ -11,9 +11,11 @@
  * See in the output: all sums were right; and the cause in words of a copy that failed on purpose.
  *
  * Order. The kernel is launched after the copies, so it sees them. The CPU writes the next numbers
- * after it has seen the flag: the kernel reads and writes nothing behind it.
+ * after it has seen the flag: the kernel reads and writes nothing behind it. Memory ends after its
+ * kernel: the destructor waits for that, with a limit, and else ends the process.
  */
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,10 +41,17 @@ void check(int err, const char *call)
 		throw error(std::string(call) + ": " + barcopy_last_error());
 }
 
+/* A destructor does not throw. */
+void report(int err, const char *call)
+{
+	if (err)
+		std::fprintf(stderr, "%s: %s\n", call, barcopy_last_error());
+}
+
 struct close_context {
 	void operator()(gdr_t g) const
 	{
-		gdr_close(g);
+		report(gdr_close(g), "gdr_close");
 	}
 };
 using context = std::unique_ptr<gdr, close_context>;
@@ -62,8 +71,16 @@ struct free_memory {
 
 	void operator()(barcopy_mem_t *mem) const
 	{
-		CUDA(cuCtxSynchronize()); /* no kernel uses the memory any more */
-		barcopy_mem_free(g, mem);
+		const double end = now_us() + LIMIT / 1e3;
+
+		/* Calls that wait for the GPU have no limit, and the free does not wait. */
+		while (cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY)
+			if (now_us() > end) {
+				std::fprintf(stderr, "a kernel does not end; before it: %s\n",
+					     barcopy_last_error());
+				std::_Exit(1); /* the driver ends the kernel */
+			}
+		report(barcopy_mem_free(g, mem), "barcopy_mem_free");
 		delete mem;
 	}
 };
