@@ -184,13 +184,15 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 static void check(const struct machine *m, struct report *r)
 {
 	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
-	bool works = false;
+	bool works = false, discrete = false;
 
-	for (const struct unit *u = m->unit; u < m->unit + m->units; u++)
+	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		works |= unit_works(u, "gdrdrv", NULL);
+		discrete |= !u->probe || !u->probe->integrated; /* gdrdrv is for these alone */
+	}
 	if (m->gdrdrv.loaded)
 		check_module(m, r);
-	else if (m->units && !m->tegra[0] && !m->wsl && !works)
+	else if (discrete && !m->tegra[0] && !m->wsl && !works)
 		not_loaded(m, r);
 	/* after a successful trial, files that contradict it are only hidden here */
 	if (!works && (m->gdrdrv.loaded || (n && n->exists)))
