@@ -89,19 +89,29 @@ with pin_tensor.barcopy.open() as gdr, gdr.alloc(4096) as mem:
     assert mem.read(4, 60) == bytes(4) and mem.read(4, 464) == bytes(4)
 PYTHON
 ok "pin_tensor.py"
+[ "$(timeout 60 python3 -B tests/build/running_kernel.py)" = '1000 of 1000 sums were right' ]
+ok "running_kernel.py, with a thread as the kernel"
+[ "$(timeout 60 python3 -B tests/build/running_kernel.py mute)" = 'timed out; the kernel has ended: True' ]
+ok "... whose kernel does not answer"
+timeout 60 python3 -B tests/build/running_kernel.py hangs >"$tmp/log" 2>&1
+[ $? = 1 ] && [ "$(cat "$tmp/log")" = 'the kernel does not end' ]
+ok "... whose kernel does not end"
 # What they need is in their messages.
 export PYTHONPATH=$PWD/python
 mkdir "$tmp/torch" && echo 'raise ImportError' >"$tmp/torch/torch.py"
 ! PYTHONPATH=$tmp/torch:$PYTHONPATH python3 -B examples/pin_tensor.py 2>"$tmp/err" && [ "$(cat "$tmp/err")" = \
 	'this example needs PyTorch with CUDA: pip install torch' ]
 ok "pin_tensor.py without torch"
+! PYTHONPATH=$tmp/torch:$PYTHONPATH python3 -B examples/running_kernel.py 2>"$tmp/err" &&
+	grep -q '^this example needs PyTorch with CUDA, and CuPy' "$tmp/err"
+ok "running_kernel.py without torch"
 ! GDRSIM_DEVICES=0 python3 -B examples/queue_nvrtc.py 2>"$tmp/err" && grep -q '^cuInit failed: .*needs a GPU$' "$tmp/err"
 ok "queue_nvrtc.py without a GPU"
 unset PYTHONPATH
 # A kernel compiled at run time. Running it takes a GPU: NVRTC crashes on the stand-in's libcuda.
 unset LD_LIBRARY_PATH LD_PRELOAD
 if ! PYTHONPATH=examples python3 -Bc 'import queue_nvrtc; queue_nvrtc.load_nvrtc()' 2>/dev/null; then
-	skip "queue_nvrtc.py" "no libnvrtc.so: Debian's main archive has no CUDA"
+	skip "queue_nvrtc.py and running_kernel.py compile" "no libnvrtc.so: Debian's main archive has no CUDA"
 	finish
 fi
 python3 -B - <<'PYTHON'
@@ -118,8 +128,10 @@ except SystemExit as error:
     assert 'identifier "y" is undefined' in str(error), error
 else:
     sys.exit("a wrong expression was compiled")
+queue_nvrtc.SOURCE = __import__("running_kernel").KERNEL
+assert b"serve" in queue_nvrtc.compile_kernel("", (9, 0))
 PYTHON
-ok "queue_nvrtc.py"
+ok "queue_nvrtc.py and running_kernel.py compile"
 # Those in CUDA C++ compile; running them takes a GPU.
 nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || nvcc=
 for file in examples/*.cu; do
