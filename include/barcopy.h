@@ -12,8 +12,9 @@
  *  - a copy, a put, a get or a post waits for no GPU work. The caller waits for kernels and
  *    asynchronous calls that still write the memory before it reads or writes there, and for those
  *    that still read the memory before it writes there;
- *  - any thread may make any call at any time; a thread that ends an object (unmaps, unpins, frees,
- *    destroys) must not do so while another thread uses it;
+ *  - any thread may make any call at any time, unless the call's comment says otherwise; a thread
+ *    that ends an object (unmaps, unpins, frees, destroys) must not do so while another thread uses
+ *    it;
  *  - the caller owns what a call makes, until it makes the call that the comment names, or
  *    gdr_close();
  *  - EINVAL is a bad argument or an object that has ended, EACCES an object of the parent process;
@@ -332,10 +333,10 @@ typedef struct barcopy_mem {
 int barcopy_mem_alloc(gdr_t g, int device, size_t size, uint32_t flags, barcopy_mem_t *mem);
 
 /**
- * Unmaps, unpins and frees. The GPU must have finished its work on the memory. The call zeroes
- * *mem, so that a second call on it returns EINVAL. If a part of the end fails, the call does the
- * rest, zeroes *mem and returns the first failure. Memory that a reset of the device, or the end of
- * its CUDA context, has freed is no failure.
+ * Unmaps, unpins and frees. The GPU must have finished its work on the memory: the call need not
+ * wait for it. The call zeroes *mem, so that a second call on it returns EINVAL. If a part of the
+ * end fails, the call does the rest, zeroes *mem and returns the first failure. Memory that a reset
+ * of the device, or the end of its CUDA context, has freed is no failure.
  * @return 0; EINVAL (g, NULL, not memory of barcopy_mem_alloc() or barcopy_mem_import()); EACCES;
  *         ENOMEM (munmap() failed); EIO.
  */

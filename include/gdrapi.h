@@ -156,7 +156,9 @@ gdr_t gdr_open(void);
 
 /**
  * Closes a context: waits for calls on it in other threads, then unmaps and unpins everything that
- * remains. If an unpin fails, the call releases the rest and returns the first failure.
+ * remains, and frees memory of barcopy_mem_alloc() as barcopy_mem_free() does: the GPU must have
+ * finished its work on it. If an unpin fails, the call releases the rest and returns the first
+ * failure.
  * @return 0; EINVAL; EACCES; ENOMEM (munmap() failed); EIO.
  */
 int gdr_close(gdr_t g);
