@@ -159,7 +159,8 @@ class Elements(Case):
             m.write(numpy.ones(shape, "f4"))
             m.read_into(numpy.ones(shape, "f4"))
         m.write(numpy.ones((2, 4), "f4"), 4)  # any offset but 0
-        self.gdr.alloc(20, "float32").write(numpy.ones((5, 4), "f4"))
+        for rows in numpy.ones((5, 4), "f4"), [[1, 2], [3, 4]]:
+            self.gdr.alloc(20, "float32").write(rows)
         m = self.gdr.alloc((3, 4, 5), "float32")
         for i in range(3):  # each matrix at its place
             m.write(numpy.full((4, 5), i, "f4"), 80 * i)
@@ -198,7 +199,8 @@ class Types(Case):
                 for value, want in (low + (middle - low) / 2, low), (middle + (high - middle) / 2, high):
                     self.assertEqual(_types.unpacked(name, _types.packed(name, value)), want)
                 self.assertEqual(_types.packed(name, middle)[0] & 1, 0)
-        self.assertRaises(ValueError, _types.packed, "float8_e8m0fnu", -1)
+        for negative in -1, -math.inf:
+            self.assertRaises(ValueError, _types.packed, "float8_e8m0fnu", negative)
         for value, bits in ((1, 0x3f80), (-2, 0xc000), (1 + 2**-8, 0x3f80), (1 + 3 * 2**-8, 0x3f82), (math.inf, 0x7f80),
                             (3.4e38, 0x7f80), (1e-45, 0)):
             self.assertEqual(_types.packed("bfloat16", value), bits.to_bytes(2, sys.byteorder), value)
