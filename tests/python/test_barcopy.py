@@ -178,6 +178,7 @@ class Copies(Case):
                 m.read_into(Tensor(into, "float32"), 16)
                 self.assertEqual(by_ctypes.call_count, 0 if mapping._fast else 1)
             self.assertEqual(into, data)
+            m.write(type("Tensor", (bytearray,), {})(b"another class of that name"))
             m.write_pieces([(0, Tensor(data, "float32")), (12, Tensor(data, "float32"))])
             self.assertEqual(m.read(24), 2 * data.tobytes())
             m.write_bytes(Tensor(array.array("i", [7]), "int32"))
@@ -790,10 +791,12 @@ class Views(Case):
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_fork(self):
         sys.stdout.flush()
+        pin = self.gdr.pin(self.mem)
         pid = os.fork()
         if not pid:
             status = 1
             with contextlib.suppress(BaseException):
+                repr(pin)
                 try:
                     self.mem.read(1)
                 except barcopy.Error as why:

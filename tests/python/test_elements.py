@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 import re
+import struct
 import sys
 import types
 import unittest
@@ -159,6 +160,7 @@ class Elements(Case):
             m.write(numpy.ones(shape, "f4"))
             m.read_into(numpy.ones(shape, "f4"))
         m.write(numpy.ones((2, 4), "f4"), 4)  # any offset but 0
+        m.read_into(numpy.ones((2, 4), "f4"), 4)
         for rows in numpy.ones((5, 4), "f4"), [[1, 2], [3, 4]]:
             self.gdr.alloc(20, "float32").write(rows)
         m = self.gdr.alloc((3, 4, 5), "float32")
@@ -204,7 +206,8 @@ class Types(Case):
         for value, bits in ((1, 0x3f80), (-2, 0xc000), (1 + 2**-8, 0x3f80), (1 + 3 * 2**-8, 0x3f82), (math.inf, 0x7f80),
                             (3.4e38, 0x7f80), (1e-45, 0)):
             self.assertEqual(_types.packed("bfloat16", value), bits.to_bytes(2, sys.byteorder), value)
-        self.assertTrue(math.isnan(_types.unpacked("bfloat16", _types.packed("bfloat16", math.nan))))
+        for nan in math.nan, struct.unpack("=f", struct.pack("=I", 0x7fffffff))[0]:
+            self.assertTrue(math.isnan(_types.unpacked("bfloat16", _types.packed("bfloat16", nan))))
 
     @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "no ml_dtypes")
     def test_ml_dtypes(self):
