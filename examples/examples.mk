@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # The examples, built as a user would, but against this tree: <cuda.h> is our own declarations and
 # -lcuda the stand-in, so that no CUDA toolkit is needed. The toolkit's <cuda.h> gives these names too.
-EXAMPLE_NAMES := $(foreach n,cuMemAlloc cuMemFree cuMemcpyHtoD cuMemcpyDtoH,-D$(n)=$(n)_v2)
+EXAMPLE_NAMES := $(foreach n,cuMemAlloc cuMemFree cuMemcpyHtoD cuMemcpyDtoH cuStreamDestroy,-D$(n)=$(n)_v2)
 
 EXAMPLES := $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 # Those in C++ where there is a compiler for it; by nvcc as well where that is.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The library in C++17: std::unique_ptr owns the context and the memory, spans say what is copied, and
- * a call of the library that fails throws (one of CUDA's ends the example: must.h). There is no header
- * for C++ but barcopy.h. The CPU writes numbers into GPU memory, launches a kernel that adds them, and
- * waits for the flag that the kernel stores after the sum. Sum and flag are in GPU memory as well;
- * results.c has the faster place for them.
+ * The library in C++17: std::unique_ptr owns context, memory and stream, spans say what is copied,
+ * and a call of the library that fails throws (one of CUDA's ends the example: must.h). There is no
+ * header for C++ but barcopy.h. The CPU writes numbers into GPU memory, launches a kernel that adds
+ * them, and waits for the flag that the kernel stores after the sum. Sum and flag are in GPU memory
+ * as well; results.c has the faster place for them.
  *
  *     g++ -std=c++17 -I/usr/local/cuda/include raii.cpp -lgdrapi -lcuda -o raii && ./raii
  *
@@ -12,13 +12,15 @@
  *
  * Order. The kernel is launched after the copies, so it sees them. The CPU writes the next numbers
  * after it has seen the flag: the kernel reads and writes nothing behind it. Memory ends after its
- * kernel: the destructor waits for that, with a limit, and else ends the process.
+ * kernel: the stream, declared after the memory, waits in its destructor for the kernels in it, with
+ * a limit, and else ends the process. The CUDA context has to be current in that thread.
  */
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <barcopy.h>
@@ -71,15 +73,6 @@ struct free_memory {
 
 	void operator()(barcopy_mem_t *mem) const
 	{
-		const double end = now_us() + LIMIT / 1e3;
-
-		/* Calls that wait for the GPU have no limit, and the free does not wait. */
-		while (cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY)
-			if (now_us() > end) {
-				std::fprintf(stderr, "a kernel does not end; before it: %s\n",
-					     barcopy_last_error());
-				std::_Exit(1); /* the driver ends the kernel */
-			}
 		report(barcopy_mem_free(g, mem), "barcopy_mem_free");
 		delete mem;
 	}
@@ -92,6 +85,34 @@ memory allocate(const context &g, std::size_t size)
 
 	check(barcopy_mem_alloc(g.get(), 0, size, 0, mem.get()), "barcopy_mem_alloc");
 	return memory(mem.release(), free_memory{ g.get() });
+}
+
+/* Its kernels end before their memory: it is declared after it. */
+struct end_stream {
+	void operator()(CUstream s) const
+	{
+		const double end = now_us() + LIMIT / 1e3;
+		CUresult result;
+
+		/* Calls that wait for the GPU have no limit, and the free does not wait. */
+		while ((result = cuStreamQuery(s)) != CUDA_SUCCESS)
+			if (result != CUDA_ERROR_NOT_READY || now_us() > end) {
+				std::fprintf(stderr,
+					     "a kernel may still run (cuStreamQuery: %d); before it: %s\n",
+					     static_cast<int>(result), barcopy_last_error());
+				std::_Exit(1); /* the driver ends the kernel */
+			}
+		cuStreamDestroy(s);
+	}
+};
+using stream = std::unique_ptr<std::remove_pointer_t<CUstream>, end_stream>;
+
+stream new_stream()
+{
+	CUstream s;
+
+	CUDA(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	return stream(s);
 }
 
 /* As std::span of C++20. */
@@ -125,7 +146,8 @@ template <typename T> void write(gdr_mh_t handle, T *to, span<const T> from)
 	      "gdr_copy_to_mapping");
 }
 
-uint64_t sum_of(CUfunction kernel, view<request> in, view<result> out, span<const uint32_t> words)
+uint64_t sum_of(CUfunction kernel, const stream &s, view<request> in, view<result> out,
+		span<const uint32_t> words)
 {
 	CUdeviceptr from = in.gpu(), to = out.gpu();
 	uint32_t requests = 1;
@@ -135,7 +157,7 @@ uint64_t sum_of(CUfunction kernel, view<request> in, view<result> out, span<cons
 	write(in.handle(), in.cpu()->word, words);
 	check(barcopy_put32(out.handle(), &out.cpu()->number, 0), "barcopy_put32");
 	check(barcopy_put32(in.handle(), &in.cpu()->number, 1), "barcopy_put32");
-	CUDA(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+	CUDA(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, s.get(), params, nullptr));
 	check(barcopy_wait32(out.handle(), &out.cpu()->number, BARCOPY_CMP_EQ, 1, LIMIT),
 	      "barcopy_wait32");
 	check(barcopy_get64(out.handle(), &out.cpu()->sum, &sum), "barcopy_get64");
@@ -147,6 +169,7 @@ void run()
 	CUfunction kernel = load_sum_kernel();
 	const context g = open_context();
 	const memory mem = allocate(g, 4096);
+	const stream s = new_stream();
 	const view<request> in{ mem.get(), 0 };
 	const view<result> out{ mem.get(), 1024 };
 	std::vector<uint32_t> words(WORDS);
@@ -157,7 +180,7 @@ void run()
 
 		for (auto &word : words)
 			want += word = n + static_cast<uint32_t>(&word - words.data());
-		right += sum_of(kernel, in, out, { words.data(), words.size() }) == want;
+		right += sum_of(kernel, s, in, out, { words.data(), words.size() }) == want;
 	}
 	std::printf("%u of %u sums were right\n", right, ROUNDS);
 	if (right != ROUNDS)
