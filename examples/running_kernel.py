@@ -66,31 +66,35 @@ def end(box, stream):
     """Waits for the kernel's end. One that hangs is left to the driver, which ends it with the process."""
     box.put32(FLAG, STOP)
     limit = time.monotonic() + LIMIT
-    while not stream.query():
+    while not stream.done:
         if time.monotonic() > limit:
             print("the kernel does not end", file=sys.stderr, flush=True)
             os._exit(1)  # any call that frees memory could wait for it for ever
 
 
 def main():
-    # Else the first launch of another kernel, such as one of torch's, waits until this one has ended.
+    # Else the first launch of another kernel, such as one of torch's, waits until this one has ended. Read when CUDA
+    # starts in the process; later it has no effect.
     os.environ["CUDA_MODULE_LOADING"] = "EAGER"
     try:
         import cupy
         import torch
     except ImportError:
-        sys.exit("this example needs PyTorch with CUDA, and CuPy: pip install torch cupy-cuda13x, or cupy-cuda12x")
+        sys.exit("this example needs PyTorch with CUDA, and CuPy: pip install torch cupy-cuda13x (cupy-cuda12x, "
+                 "where torch.version.cuda begins with 12)")
     if not torch.cuda.is_available():
         sys.exit("this example needs a GPU that PyTorch can use: torch.cuda.is_available() is False")
     kernel = cupy.RawKernel(KERNEL, "serve")
     tensor = torch.zeros(SIZE, dtype=torch.uint8, device="cuda")
     torch.cuda.current_stream().synchronize()  # torch.zeros() only queues its fill
-    stream = torch.cuda.Stream()  # in the default stream all of torch's work would wait behind the kernel
+    # In the default stream all of torch's work waits behind the kernel; so does, in one of the 32 that
+    # torch.cuda.Stream() gives in turn, the work of who gets it next.
+    stream = cupy.cuda.Stream(non_blocking=True)
     right = 0
     with barcopy.open() as gdr, gdr.map(tensor) as box:
-        with cupy.cuda.ExternalStream(stream.cuda_stream):
-            kernel((1,), (1,), (cupy.uint64(tensor.data_ptr()),))
         try:
+            with stream:
+                kernel((1,), (1,), (cupy.uint64(tensor.data_ptr()),))
             for step in range(1, STEPS + 1):
                 parameters = [float(step + i) for i in range(COUNT)]
                 right += ask(box, step, parameters) == sum(parameters)

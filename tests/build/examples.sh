@@ -97,8 +97,10 @@ PYTHON
 ok "pin_tensor.py"
 [ "$(timeout 60 python3 -B tests/build/running_kernel.py)" = '1000 of 1000 sums were right' ]
 ok "running_kernel.py, with a thread as the kernel"
-[ "$(timeout 60 python3 -B tests/build/running_kernel.py mute)" = 'timed out; the kernel has ended: True' ]
+[ "$(timeout 60 python3 -B tests/build/running_kernel.py mute)" = 'Timeout; the kernel has ended: True' ]
 ok "... whose kernel does not answer"
+[ "$(timeout 60 python3 -B tests/build/running_kernel.py interrupted)" = 'KeyboardInterrupt; the kernel has ended: True' ]
+ok "... that is interrupted behind the launch"
 timeout 60 python3 -B tests/build/running_kernel.py hangs >"$tmp/log" 2>&1
 [ $? = 1 ] && [ "$(cat "$tmp/log")" = 'the kernel does not end' ]
 ok "... whose kernel does not end"

@@ -2,7 +2,8 @@
 """
 examples/running_kernel.py on the stand-in: a thread plays the kernel, modules of this file PyTorch and CuPy.
 
-    running_kernel.py [mute | hangs]     the kernel answers, does not answer, or does not end
+    running_kernel.py [mute | hangs | interrupted]   the kernel answers, does not answer, does not end, or Ctrl-C comes
+                                                     behind the launch
 """
 import ctypes
 import os
@@ -17,7 +18,7 @@ import running_kernel as example  # noqa: E402
 KIND = sys.argv[1] if len(sys.argv) > 1 else "answers"
 ADDRESS = 512  # in the memory
 cuda, context, gdr = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), example.barcopy.open()
-memory, threads = gdr.alloc(4096), []
+memory, threads, current = gdr.alloc(4096), [], []
 
 
 def must(name, *args):
@@ -42,9 +43,11 @@ def raw_kernel(source, name):
     assert f"void {name}(" in source and os.environ["CUDA_MODULE_LOADING"] == "EAGER"
 
     def launch(grid, block, arguments):
-        assert grid == block == (1,) and threads == [stream]
+        assert grid == block == (1,) and current == [True]
         threads.append(threading.Thread(target=kernel, args=(gdr.map(arguments[0], example.SIZE),), daemon=True))
-        threads[1].start()
+        threads[0].start()
+        if KIND == "interrupted":
+            raise KeyboardInterrupt
     return launch
 
 
@@ -55,30 +58,30 @@ def zeros(size, dtype, device):
         "shape": (size,), "typestr": "|u1", "version": 3, "data": (memory.address + ADDRESS, False)})
 
 
-class ExternalStream:
-    def __init__(self, handle):
-        threads.append(handle)
+class Stream:
+    done = property(lambda self: not threads[0].is_alive())
+
+    def __init__(self, non_blocking):
+        self.non_blocking = non_blocking
 
     def __enter__(self):
-        pass
+        current.append(self.non_blocking)
 
     def __exit__(self, *_):
-        pass
+        current.pop()
 
 
 must("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 must("cuCtxSetCurrent", context)
 memory.fill(0xff)
-stream = object()
 torch, cupy = sys.modules["torch"], sys.modules["cupy"] = types.ModuleType("torch"), types.ModuleType("cupy")
 torch.zeros, torch.uint8, cupy.RawKernel, cupy.uint64 = zeros, "uint8", raw_kernel, int
-cupy.cuda = types.SimpleNamespace(ExternalStream=ExternalStream)
+cupy.cuda = types.SimpleNamespace(Stream=Stream)
 torch.cuda = types.SimpleNamespace(
     is_available=lambda: True,
-    current_stream=lambda: types.SimpleNamespace(synchronize=lambda: must("cuCtxSynchronize")),
-    Stream=lambda: types.SimpleNamespace(cuda_stream=stream, query=lambda: not threads[1].is_alive()))
+    current_stream=lambda: types.SimpleNamespace(synchronize=lambda: must("cuCtxSynchronize")))
 example.LIMIT = 10 if KIND == "answers" else 0.2
 try:
     example.main()
-except example.barcopy.Timeout:
-    print("timed out; the kernel has ended:", not threads[1].is_alive())
+except (example.barcopy.Timeout, KeyboardInterrupt) as why:
+    print(type(why).__name__ + "; the kernel has ended:", not threads[0].is_alive())
