@@ -240,12 +240,13 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
  * store without a fence: 10 to 30 ns instead of 155 to 200. Elsewhere a fence drives it out.
  *
  * Promised: the word is stored whole. It follows every earlier copy and put of this thread through
- * write-combined mappings, except vectored copies with BARCOPY_COPY_NO_FENCE and other posts. It
- * leaves the CPU without a further call (arm64: a data gathering hint, DGH, and a DSB OSHST follow
- * it). Not promised: that it has left when the call returns; any order with later stores of this
- * thread, to this mapping or elsewhere, a second post included. A later copy, put or
- * barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) restores the order. The caller must see the other side's
- * answer before it reuses memory that the other side reads after the word.
+ * write-combined mappings and those of its own mapping's type, except vectored copies with
+ * BARCOPY_COPY_NO_FENCE and other posts. It leaves the CPU without a further call (arm64: a data
+ * gathering hint, DGH, and a DSB OSHST follow it). Not promised: that it has left when the call
+ * returns; any order with later stores of this thread, to this mapping or elsewhere, a second post
+ * included. A later copy, put or barcopy_fence(BARCOPY_FENCE_AFTER_WRITE) restores the order. The
+ * caller must see the other side's answer before it reuses memory that the other side reads after
+ * the word.
  * @return as barcopy_put32()
  */
 int barcopy_post32(gdr_mh_t handle, void *map_ptr, uint32_t value);
