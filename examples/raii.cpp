@@ -12,8 +12,8 @@
  *
  * Order. The kernel is launched after the copies, so it sees them. The CPU writes the next numbers
  * after it has seen the flag: the kernel reads and writes nothing behind it. Memory ends after its
- * kernel: the stream, declared after the memory, waits in its destructor for the kernels in it, with
- * a limit, and else ends the process. The CUDA context has to be current in that thread.
+ * kernel: the stream, declared after the memory, waits in its destructor for the kernels in it,
+ * with a limit, and else ends the process. The CUDA context has to be current in that thread.
  */
 #include <cstddef>
 #include <cstdlib>
