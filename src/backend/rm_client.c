@@ -253,11 +253,16 @@ static int ask_gpu(const struct gdri_rm_session *s, const struct rm_card_info *c
 					 : "the driver reports that the GPU does not support it");
 }
 
-/* Stops at the first GPU that does. */
+/*
+ * Stops at the first GPU that does. The reason of a GPU whose node opens is kept: a container has
+ * the nodes of its own GPUs alone.
+ */
 static int ask_gpus(const struct gdri_rm_session *s)
 {
 	struct rm_card_info cards[RM_MAX_CARDS];
-	int node, known = 0, rc = read_cards(s, cards);
+	struct gdri_text why = { .len = 0 };
+	int node, known = 0, err = ENODEV, rc = read_cards(s, cards);
+	bool opens, opened = false;
 
 	if (rc)
 		return rc;
@@ -266,15 +271,21 @@ static int ask_gpus(const struct gdri_rm_session *s)
 			continue;
 		known++;
 		rc = open_gpu_node(s, cards[i].minor, &node);
-		if (!rc) {
+		opens = !rc;
+		if (opens) {
 			rc = ask_gpu(s, &cards[i]);
 			gdri_fork_close(node);
 		}
 		if (!rc)
 			return 0;
+		if (opened && !opens)
+			continue;
+		opened = opens;
+		err = -rc;
+		why.len = 0;
+		gdri_text_add(&why, ": %s", gdri_error_text());
 	}
-	return gdri_fail(rc ? -rc : ENODEV, "none of %d GPUs exports its memory as a dma-buf%s%s",
-			 known, rc ? ": " : "", rc ? gdri_error_text() : "");
+	return gdri_fail(err, "none of %d GPUs exports its memory as a dma-buf%s", known, why.s);
 }
 
 enum gdri_rm_flavour gdri_rm_flavour(void)
