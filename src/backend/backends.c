@@ -59,7 +59,7 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 	const char *list = gdri_env("GDRCOPY_BACKEND");
 	const char *dmabuf = gdri_env("GDRCOPY_USE_DMABUF_MMAP");
 	bool by_name = list && *list;
-	bool served = false;
+	bool served = false, perhaps = false;
 	size_t count = GDRI_BACKENDS;
 	int rc, err = ENODEV;
 	const char *hint;
@@ -81,8 +81,10 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 
 		gdri_error_clear();
 		rc = b->open(&set->state[b->id - 1]);
-		if (!rc && b->decide && !any && !by_name && !served)
+		if (!rc && b->decide && !any && !by_name && !served) {
 			rc = b->decide();
+			perhaps |= rc; /* memory of another kind, as who_counts() says */
+		}
 		if (rc) {
 			add_reason(&why, b, gdri_error_text());
 			/* A node that exists but refuses says more than one that does not exist. */
@@ -99,8 +101,9 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		       ? "; barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory"
 		       : "";
 	gdri_backends_close(set);
-	return gdri_fail(err, "no backend can map %s here: %s%s",
-			 any || by_name ? "any memory" : "ordinary device memory", why.s, hint);
+	return gdri_fail(err, "no backend can map %s here: %s%s%s",
+			 any || by_name ? "any memory" : "ordinary device memory", why.s, hint,
+			 perhaps && *hint ? ", and perhaps that of barcopy_mem_alloc()" : "");
 }
 
 void gdri_backends_close(struct gdri_backends *set)

@@ -194,7 +194,8 @@ SCENE(open_keeps_its_promise,
 
 /* With the nodes rm serves it on the stock driver, if the GPUs export their memory. */
 SCENE(open_rests_on_rm,
-	OPEN_FAILS(DEFAULT, EACCES, "GDRSIM_RM=denied", .says = { "rm: /dev/nvidiactl may not be opened" }),
+	OPEN_FAILS(DEFAULT, EACCES, "GDRSIM_RM=denied", .says = { "rm: /dev/nvidiactl may not be opened",
+	  "BARCOPY_OPEN_ANY" }, .never = { "barcopy_mem_alloc" }),
 	OPEN_FAILS(DEFAULT, ENODEV, "GDRSIM_RM=- GDRSIM_RM_DRIVER=470.256.02",
 	  .says = { "rm: driver 470 is too old" }),
 	OPEN_FAILS(DEFAULT, ENODEV, "GDRSIM_RM_DRIVER=- GDRSIM_DMABUF=0",
@@ -205,7 +206,7 @@ SCENE(open_rests_on_rm,
 /* A new enough CUDA does not suffice: the GPUs must export their memory. */
 SCENE(no_promise_without_dmabuf,
 	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf",
-	  "barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory" }), OPENS(ANY))
+	  "barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory, and perhaps that of barcopy_mem_alloc()" }), OPENS(ANY))
 
 /* Where the GPU is integrated no advice names memory that cannot be mapped there. */
 SCENE(managed_advice,
