@@ -84,10 +84,8 @@ static const struct obstacle obstacles[HINDRANCES] = {
 		    "make the nodes open for this user: see \"GPU driver\"", NULL, false },
 	[CONFIDENTIAL] = { "with confidential computing the CPU may not map GPU memory",
 			   "copy through CUDA, or turn confidential computing off", NULL, true },
-	[GEFORCE] = { "this GeForce GPU does not export its memory as dma-buf, which rm needs: "
-		      "NVIDIA supports GPUDirect RDMA on data-center and professional RTX GPUs, "
-		      "and "
-		      "barcopy has not been tried on a GeForce",
+	[GEFORCE] = { "rm needs GPUDirect RDMA, which NVIDIA supports on data-center and "
+		      "professional RTX GPUs; barcopy has not been tried on a GeForce",
 		      "copy through CUDA: on GeForce GPUs the GPU driver refuses gdrdrv's pins as "
 		      "well",
 		      NULL, false },
@@ -121,7 +119,7 @@ static const struct obstacle *rm_obstacle(const struct machine *m, const struct 
 		[OLD_DRIVER] = m->driver.major && m->driver.major < RM_DRIVER,
 		[NODES] = !nodes_open(m, u),
 		[CONFIDENTIAL] = m->probe->confidential,
-		[GEFORCE] = !export && strstr(name, "GeForce"),
+		[GEFORCE] = unit_is_geforce(u),
 		[PROPRIETARY] = !export && m->driver.flavour == FLAVOUR_PROPRIETARY,
 		[MIG] = strstr(name, " MIG "), /* "NVIDIA H100 80GB HBM3 MIG 1g.10gb" */
 		[EXPORT] = !export,
@@ -162,6 +160,7 @@ static const char *meaning(const struct machine *m, const struct unit *u,
 			   const struct probe_trial *t)
 {
 	const struct obstacle *o = rm_obstacle(m, u);
+	enum gdrdrv state = gdrdrv_state(m, u);
 
 	if (t->error == ENOMEM)
 		return "memory or BAR1 was short at that moment, which does not say whether the "
@@ -175,10 +174,11 @@ static const char *meaning(const struct machine *m, const struct unit *u,
 	if (!strcmp(t->backend, "rm"))
 		return o ? o->means : NULL;
 	if (!strcmp(t->backend, "gdrdrv"))
-		return gdrdrv_state(m, u) == GDRDRV_REFUSED
+		return state == GDRDRV_REFUSED
 			       ? "the module is loaded and its node opens: it is the GPU driver "
 				 "that refuses the pin"
-			       : "see \"Kernel module gdrdrv\"";
+		       : state == GDRDRV_UNUSABLE ? "see \"Kernel module gdrdrv\""
+						  : NULL; /* the library's text says so */
 	if (!strcmp(t->backend, "dmabuf") && m->driver.flavour == FLAVOUR_PROPRIETARY)
 		return "the proprietary kernel modules do not export dma-bufs";
 	if (!strcmp(t->backend, "dmabuf") && m->probe->cuda_version < DMABUF_CUDA)

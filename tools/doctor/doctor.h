@@ -133,6 +133,8 @@ bool unit_works(const struct unit *u, const char *backend, const char *memory);
 /* The backend that will serve ordinary memory; NULL: none. */
 const char *unit_server(const struct unit *u);
 enum answer unit_answer(const struct unit *u);
+/* GPUDirect RDMA, which gdrdrv and rm need, is no feature of these. */
+bool unit_is_geforce(const struct unit *u);
 /* gpus.c: how many CPUs two lists ("0-15,32") have in common. */
 long cpus_common(const char *a, const char *b);
 
@@ -202,6 +204,8 @@ void subjects_check(const struct machine *m, struct report *r);
 struct advice {
 	const char *means, *todo;
 };
+/* How a container gets a node of the host. */
+const char *give_node(const struct machine *m, const char *path);
 struct advice node_advice(const struct machine *m, const struct probe_node *n);
 
 /* ---- print.c: for people (no byte of a file can control the terminal); as one JSON document -- */

@@ -82,8 +82,7 @@ static void not_loaded(const struct machine *m, struct report *r)
 		"only the gdrdrv backend needs it, which maps cudaMalloc memory, and that of "
 		"cuMemCreate made for GPUDirect RDMA",
 		m->container[0]
-			? "to use it: load it on the host and start the container with "
-			  "--device /dev/gdrdrv"
+			? text("to use it: load it on the host and %s", give_node(m, "/dev/gdrdrv"))
 			: "to use it, as root: modprobe gdrdrv; if there is no such module, "
 			  "install the package barcopy-dkms first: see gdrdrv(4)",
 		"the kernel module gdrdrv is not loaded");
@@ -167,7 +166,7 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 	else if (!n || !n->exists)
 		finding(r, m->container[0] ? SEV_WARN : SEV_FAIL, NULL,
 			"no program can use the gdrdrv backend",
-			m->container[0] ? "start the container with --device /dev/gdrdrv"
+			m->container[0] ? give_node(m, "/dev/gdrdrv")
 			: is_misc || m->gdrdrv.major >= 0
 				? remake
 				: "as root: modprobe -r gdrdrv; modprobe gdrdrv",
@@ -184,15 +183,15 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 static void check(const struct machine *m, struct report *r)
 {
 	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
-	bool works = false, discrete = false;
+	bool works = false, suits = false;
 
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		works |= unit_works(u, "gdrdrv", NULL);
-		discrete |= !u->probe || !u->probe->integrated; /* gdrdrv is for these alone */
+		suits |= !u->probe || (!u->probe->integrated && !unit_is_geforce(u));
 	}
 	if (m->gdrdrv.loaded)
 		check_module(m, r);
-	else if (discrete && !m->tegra[0] && !m->wsl && !works)
+	else if (suits && !m->tegra[0] && !m->wsl && !works)
 		not_loaded(m, r);
 	/* after a successful trial, files that contradict it are only hidden here */
 	if (!works && (m->gdrdrv.loaded || (n && n->exists)))

@@ -99,16 +99,29 @@ enum answer unit_answer(const struct unit *u)
 	return ANSWER_NO;
 }
 
+bool unit_is_geforce(const struct unit *u)
+{
+	return u->probe && strstr(u->probe->name, "GeForce");
+}
+
+const char *give_node(const struct machine *m, const char *path)
+{
+	return text(m->probe->env.kubernetes[0]
+			    ? "have a device plugin give the pod %s: see docs/containers.md"
+			    : "start the container with --device %s",
+		    path);
+}
+
 struct advice node_advice(const struct machine *m, const struct probe_node *n)
 {
 	switch (n->error) {
 	case EPERM:
 		return (struct advice){
 			"a device cgroup forbids it, not the mode",
-			text(m->container[0]
-				     ? "start the container with --device %s"
-				     : "allow it to this service (systemd: DeviceAllow=%s rw)",
-			     n->path),
+			m->container[0] ? give_node(m, n->path)
+					: text("allow it to this service (systemd: "
+					       "DeviceAllow=%s rw)",
+					       n->path),
 		};
 	case EACCES:
 		return (struct advice){
