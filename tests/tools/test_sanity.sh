@@ -233,9 +233,13 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	expect 'a waiver has the whole reason' 2 \
 		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; gdrcopy_doctor reports'
 	for pair in write:basic read:unaligned crash:words hang:pointer; do
-		run FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -q --timeout 1
+		limit=20 goes='^ok  *versions$'
+		if [ "${pair%:*}" = hang ]; then # until the time of all tests is over
+			limit=1 goes='^waived  versions: not run: the tests before it took all the time$'
+		fi
+		run FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -q --timeout "$limit"
 		expect "planted: ${pair%:*}, --quick: found" 1 "^FAILED  *${pair#*:}: "
-		expect "planted: ${pair%:*}, --quick: goes on" 1 '^ok  *versions$'
+		expect "planted: ${pair%:*}, --quick: goes on" 1 "$goes"
 		expect "planted: ${pair%:*}, --quick: and counts" 1 '^Total: 2[0-9], '
 	done
 	# A child that ends before its first test is a failure, and the run ends.

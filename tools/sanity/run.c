@@ -210,14 +210,17 @@ static void in_child(void *arg)
 void run_tests(struct chosen *list, size_t count, long seconds)
 {
 	struct series s = { list, count, report };
+	double begin = now_s();
+	size_t done = 0;
 
 	if (!begun)
 		begun = tool_shared(sizeof(*begun));
 	*begun = 0;
-	for (size_t done = 0; done < count;) {
+	for (long left = seconds; done < count && left > 0;
+	     left = seconds - (long)(now_s() - begin)) {
 		double start = now_s();
 		int status = 0;
-		enum child_end end = child_run(in_child, &s, (unsigned int)seconds, &status);
+		enum child_end end = child_run(in_child, &s, (unsigned int)left, &status);
 		bool good = end == CHILD_ENDED && WIFEXITED(status) && !WEXITSTATUS(status);
 		size_t last = *begun > done ? *begun : done + 1; /* it may have ended before one */
 
@@ -229,13 +232,17 @@ void run_tests(struct chosen *list, size_t count, long seconds)
 			else if (report->has_reason)
 				list[done].outcome = report->outcome;
 			else
-				child_why(end, status, (unsigned int)seconds, report->text, 1024);
+				child_why(end, status, (unsigned int)left, report->text, 1024);
 			if (report->returned && !report->has_reason && !good)
 				strcat(report->text, ", at exit");
 			if (!report->seconds)
 				report->seconds = now_s() - start;
 		}
 		*begun = done;
+	}
+	for (; done < count; done++) {
+		list[done].outcome = WAIVED;
+		strcpy(s.reports[done].text, "not run: the tests before it took all the time");
 	}
 	report = s.reports;
 }

@@ -202,8 +202,8 @@ void names_print(void);
 
 /*
  * run.c: runs a bare test, or several that are not, in one process, for at most `seconds` in all.
- * One that fails, crashes or hangs ends it, and the next goes on in another. Sets the outcomes and
- * report[i].
+ * One that fails, crashes or hangs ends it, and the next goes on in another, or is waived if no time
+ * is left. Sets the outcomes and report[i].
  */
 void run_tests(struct chosen *list, size_t count, long seconds);
 
