@@ -195,6 +195,11 @@ rpm_scripts() {
 		if rpm -qp --scripts "$out/rpm/$p-$version"-*.rpm | grep .; then echo "$p has scripts"; fi
 	done
 }
+# find-debuginfo finds the sources by the path of the build.
+rpm_debugsource() {
+	rpmspec -P --define '_debugsource_packages 1' packaging/rpm/barcopy.spec | grep -q -- '-fmacro-prefix-map=\$PWD=' ||
+		echo "the path of the build is not in the debugging information"
+}
 # In a root without distribution: the payload and the removal, without scripts (they need one).
 rpm_install() {
 	local db="$tmp/rpmroot"
@@ -216,6 +221,7 @@ if have rpmbuild; then
 	t "files of the RPM packages" silent contents rpm
 	t "RPM packages: provides, requires, conflicts" silent rpm_relations
 	t "RPM packages: scriptlets" silent rpm_scripts
+	t "RPM packages: sources for a debugger" silent rpm_debugsource
 	if [ "$(id -u)" = 0 ] && [ "$(uname -m)" = x86_64 ]; then
 		t "RPM packages: installed in an empty root and removed" rpm_install
 	else
