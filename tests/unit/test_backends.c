@@ -206,7 +206,8 @@ SCENE(open_rests_on_rm,
 /* A new enough CUDA does not suffice: the GPUs must export their memory. */
 SCENE(no_promise_without_dmabuf,
 	OPEN_FAILS(DEFAULT, ENODEV, .says = { "exports its memory as a dma-buf",
-	  "barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory, and perhaps that of barcopy_mem_alloc()" }), OPENS(ANY))
+	  "barcopy_open(BARCOPY_OPEN_ANY) maps cudaHostAlloc memory, and perhaps that of barcopy_mem_alloc()" }), OPENS(ANY),
+	OPEN_FAILS(DEFAULT, ENODEV, "GDRCOPY_USE_DMABUF_MMAP=1", .says = { "dmabuf: none of 1 GPUs" }, .never = { "perhaps" }))
 
 /* Where the GPU is integrated no advice names memory that cannot be mapped there. */
 SCENE(managed_advice,
