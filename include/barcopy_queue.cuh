@@ -704,37 +704,47 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_seek(barcopy_poster_t *p, unsign
 	return claim;
 }
 
-/* barcopy_port_ask(), of whose limit the time since *start has passed. */
+/*
+ * barcopy_port_ask(), of whose limit the time since *start has passed. Who looks before it asks for a
+ * number, or has left a line out, asks only with a slot: the lines that many tries leave out would take
+ * the space of those that have one.
+ */
 BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsigned *data,
 						       unsigned size, unsigned long long *start,
 						       unsigned long long limit, unsigned flags)
 {
-	unsigned long long claim, i, retired;
-	int taken;
+	int asks = p->until || limit == BARCOPY_PORT_NO_LIMIT, taken = 0;
+	unsigned long long claim, i = 0, retired = 0;
 
 	if (p->call || barcopy_port_stopped(p) || size - 4 > BARCOPY_QUEUE_LINE - 4)
 		return 0;
 	if (flags & BARCOPY_WARP_ORDERED)
 		barcopy_warp_fence();
 	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
-	taken = barcopy_port_take(p, 1, &i, &retired, start, limit); /* at the same time */
+	if (asks) /* at the same time */
+		taken = barcopy_port_take(p, 1, &i, &retired, start, limit);
 	claim = barcopy_port_claim(p, claim);
-	for (;;) {
-		if (!taken) { /* the slot's next call has the same name, which the CPU never saw */
-			if (claim)
+	for (;; asks = 1) {
+		if (asks && !taken) {
+			if (claim) /* the next call has the same name, which the CPU never saw */
 				barcopy_warp_add(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, ~0ull);
 			return 0;
 		}
-		/* No line waits for a slot: the answer that frees one may be a later call's. */
-		p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
-		p->call = claim ? p->call : 0;
-		data[0] = p->call;
-		i = barcopy_port_put(p, i, retired, data, (size + 3) / 4,
-				     BARCOPY_PORT_HEAD_CALL |
-					     (claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
-		if (claim || !i)
-			break;
-		claim = barcopy_port_seek(p, start, limit);
+		if (asks) {
+			/* No line waits for a slot: the answer that frees one may be a later call's. */
+			p->call = (p->slot & (p->view.lines - 1)) << 8 | ((unsigned)claim & 0xff);
+			p->call = claim ? p->call : 0;
+			data[0] = p->call;
+			i = barcopy_port_put(
+				p, i, retired, data, (size + 3) / 4,
+				BARCOPY_PORT_HEAD_CALL |
+					(claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
+			if (claim || !i)
+				break;
+			p->until = 0;
+		}
+		if (!claim)
+			claim = barcopy_port_seek(p, start, limit);
 		if (!claim)
 			return 0;
 		taken = barcopy_port_take(p, 1, &i, &retired, start, limit);

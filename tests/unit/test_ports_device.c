@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The kernels' side of a port over plain memory. One thread after another, while the CPU receives
- * nothing: a limit holds for each post. And more threads than test_queue_ports.c has, which has every
- * interleaving of a few: all try, in random turns, while the CPU retires each post at once.
+ * nothing: a limit holds for each post, and tries of calls leave no lines out. And more threads than
+ * test_queue_ports.c has, which has every interleaving of a few: all try, in random turns, while the
+ * CPU retires each post at once.
  */
 #include <setjmp.h>
 #include <stdbool.h>
@@ -97,6 +98,29 @@ static void barcopy_warp_pause(void)
 
 #include "barcopy_queue.cuh"
 
+static barcopy_port_view_t make_port(unsigned int lines)
+{
+	const size_t size = BARCOPY_PORT_CONTROL + (size_t)lines * BARCOPY_PORT_SLOT;
+	char *control = aligned_alloc(64, size), *ring = aligned_alloc(64, (size_t)lines * 64);
+	barcopy_port_view_t view = {
+		.ring = (uintptr_t)ring,
+		.control = (uintptr_t)control,
+		.generation = (u64)BARCOPY_QUEUE_VERSION << 56 | 1ull << 32,
+		.lines = lines,
+	};
+
+	memset(control, 0, size);
+	memset(ring, 0, (size_t)lines * 64);
+	*at(view.control + BARCOPY_PORT_STATE_AT) = view.generation;
+	return view;
+}
+
+static void free_port(const barcopy_port_view_t *view)
+{
+	free((void *)(uintptr_t)view->ring);
+	free((void *)(uintptr_t)view->control);
+}
+
 /* Each thread makes one post, which finds space, then a try of several at once. */
 static void tries(void)
 {
@@ -106,21 +130,10 @@ static void tries(void)
 	static const unsigned int data[12 * 256];
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		const size_t size = BARCOPY_PORT_CONTROL + (size_t)table[i].lines * BARCOPY_PORT_SLOT;
-		char *control = aligned_alloc(64, size);
-		char *ring = aligned_alloc(64, (size_t)table[i].lines * 64);
+		const barcopy_port_view_t view = make_port(table[i].lines);
 		barcopy_poster_t *p = calloc(table[i].threads, sizeof(*p));
-		barcopy_port_view_t view = {
-			.ring = (uintptr_t)ring,
-			.control = (uintptr_t)control,
-			.generation = (u64)BARCOPY_QUEUE_VERSION << 56 | 1ull << 32,
-			.lines = table[i].lines,
-		};
 		volatile unsigned int posts = 0;
 
-		memset(control, 0, size);
-		memset(ring, 0, (size_t)table[i].lines * 64);
-		*at(view.control + BARCOPY_PORT_STATE_AT) = view.generation;
 		for (unsigned int t = 0; t < table[i].threads; t++)
 			barcopy_port_open(&p[t], view);
 		for (volatile unsigned int t = 0; t < 2 * table[i].threads; t++) {
@@ -137,8 +150,36 @@ static void tries(void)
 		ck_assert_uint_le(posts, table[i].lines);
 		ck_assert_uint_gt(posts, table[i].lines - table[i].many);
 		free(p);
-		free(ring);
-		free(control);
+		free_port(&view);
+	}
+}
+
+/*
+ * All slots are taken. A try of a call that has a number, and finds its slot taken, leaves a line out,
+ * which the CPU has to read: a thread does that once, and one that has not posted before not at all.
+ */
+static void no_slots(void)
+{
+	for (unsigned int posts = 0; posts < 2; posts++) {
+		const barcopy_port_view_t view = make_port(16);
+		const u64 ticket = view.control + BARCOPY_PORT_TICKET_AT;
+		unsigned int data[12] = { 0 };
+		barcopy_poster_t p;
+
+		for (unsigned int i = 0; i < view.lines; i++)
+			*at(view.control + BARCOPY_PORT_CONTROL + i * BARCOPY_PORT_SLOT +
+			    BARCOPY_PORT_CLAIM_AT) = 1;
+		barcopy_port_open(&p, view);
+		if (posts)
+			ck_assert_uint_eq(barcopy_port_post(&p, data, 48, 0, 0), 1);
+		for (int i = 0; i < 100; i++) {
+			pauses = 0;
+			ck_assert_uint_eq(barcopy_port_ask(&p, data, 48, 0, 0), 0);
+			*at(view.control + BARCOPY_PORT_RETIRED_AT) = *at(ticket);
+		}
+		ck_assert_uint_eq(*at(ticket), 2 * posts);
+		ck_assert_uint_eq(*at(view.control + BARCOPY_PORT_RESERVED_AT), *at(ticket));
+		free_port(&view);
 	}
 }
 
@@ -168,25 +209,14 @@ static void try_on(void)
 static void many_tries(void)
 {
 	static const unsigned int steps = 400000;
-	const unsigned int lines = CROWD / 16;
-	const size_t size = BARCOPY_PORT_CONTROL + (size_t)lines * BARCOPY_PORT_SLOT;
-	char *control = aligned_alloc(64, size), *ring = aligned_alloc(64, (size_t)lines * 64);
 	char *stacks = malloc((size_t)CROWD * STACK);
 	unsigned int half = 0;
 	unsigned long long random = 1;
 	u64 *retired, *ticket;
 
-	memset(control, 0, size);
-	memset(ring, 0, (size_t)lines * 64);
-	crowded = (barcopy_port_view_t){
-		.ring = (uintptr_t)ring,
-		.control = (uintptr_t)control,
-		.generation = (u64)BARCOPY_QUEUE_VERSION << 56 | 1ull << 32,
-		.lines = lines,
-	};
+	crowded = make_port(CROWD / 16);
 	retired = at(crowded.control + BARCOPY_PORT_RETIRED_AT);
 	ticket = at(crowded.control + BARCOPY_PORT_TICKET_AT);
-	*at(crowded.control + BARCOPY_PORT_STATE_AT) = crowded.generation;
 	for (int i = 0; i < CROWD; i++) {
 		getcontext(&crowd[i]);
 		crowd[i].uc_stack.ss_sp = stacks + (size_t)i * STACK;
@@ -206,12 +236,12 @@ static void many_tries(void)
 	/* Of 100 accesses one is a post's last; with questions in vain no post ends after the first ones. */
 	ck_assert_uint_gt(crowd_posts - half, steps / 2 / 400);
 	free(stacks);
-	free(ring);
-	free(control);
+	free_port(&crowded);
 }
 
 static const struct unit_test tests[] = {
 	{ "a try of several posts", tries, NULL },
+	{ "tries of calls without a slot", no_slots, NULL },
 	{ "tries of many threads", many_tries, NULL },
 };
 
