@@ -85,7 +85,7 @@ BARCOPY_WARP_FN unsigned post_word(unsigned who, unsigned n, unsigned i)
  * `producers` threads, in blocks of 32, numbered from `first` on, post `count` messages each, of 16 to
  * 48 bytes. Bit 0 of `how`: ordered. Bit 1: they are calls, whose answer is the fifth word * 65536 ^
  * the third. Bit 2: each waits until its post is taken. Bit 3: with a limit of 1 ms, again and again.
- * Bit 4: nobody waits for the posts.
+ * Bit 4: nobody waits for the posts. Bits 3 and 5: with a limit of 0, again and again.
  * Adds to sum[0] the answers that are wrong, to sum[1] the posts that were accepted.
  */
 KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned producers, unsigned count,
@@ -94,7 +94,7 @@ KERNEL gdrcopy_port_posts(barcopy_port_view_t view, unsigned first, unsigned pro
 	unsigned who = blockIdx.x * 32 + barcopy_warp_lane(), data[12], n, i, open = 1;
 	unsigned flags = (how & 1 ? BARCOPY_WARP_ORDERED : 0) | (how & 16 ? BARCOPY_PORT_UNAWAITED : 0);
 	unsigned long long reply, post, bad = 0, made = 0;
-	unsigned long long limit = how & 8 ? 1000000 : BARCOPY_PORT_NO_LIMIT;
+	unsigned long long limit = how & 32 ? 0 : how & 8 ? 1000000 : BARCOPY_PORT_NO_LIMIT;
 	barcopy_poster_t p;
 
 	if (who >= producers)

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +15,16 @@
 
 #define WAIT UINT64_C(20000000000)
 
-enum { KERNELS = 4, ORDERED = 1, CALLS = 2, WAITS = 4, LIMITS = 8, SOME = 32 };
+enum {
+	KERNELS = 4,
+	ORDERED = 1,
+	CALLS = 2,
+	WAITS = 4,
+	LIMITS = 8,
+	TRIES = LIMITS + 32,
+	SOME = 32,
+	MOST = 4224
+};
 
 static CUmodule module;
 static CUfunction kernel;
@@ -25,7 +33,7 @@ static barcopy_port_t port;
 static barcopy_port_view_t view;
 static barcopy_mem_t sum;
 static unsigned int blocks, threads; /* of each kernel */
-static unsigned int *seen;
+static unsigned int seen[MOST]; /* of each thread */
 static uint64_t total, calls_seen, numbers; /* numbers: the last post's */
 
 static int start(uint32_t lines, uint32_t flags)
@@ -44,9 +52,8 @@ static int start(uint32_t lines, uint32_t flags)
 				return -1;
 		blocks = *test_gpu.kernel_driver ? 32 : 2; /* the stand-in has few CPUs */
 		threads = blocks * 32;
-		seen = calloc(KERNELS * threads, sizeof(*seen));
 	}
-	memset(seen, 0, KERNELS * threads * sizeof(*seen));
+	memset(seen, 0, sizeof(seen));
 	total = calls_seen = numbers = 0;
 	return barcopy_mem_alloc(test_g, 0, 4096, 0, &sum) ||
 			       barcopy_put64(sum.handle, sum.cpu_ptr, 0) ||
@@ -57,12 +64,17 @@ static int start(uint32_t lines, uint32_t flags)
 		       : 0;
 }
 
+static int launch_blocks(int i, unsigned int n, unsigned int count, unsigned int how)
+{
+	unsigned int all = n * 32, first = (unsigned int)i * all;
+	void *params[] = { &view, &first, &all, &count, &how, &sum.device_ptr };
+
+	return (int)cu.LaunchKernel(kernel, n, 1, 1, 32, 1, 1, 0, stream[i], params, NULL);
+}
+
 static int launch(int i, unsigned int count, unsigned int how)
 {
-	unsigned int first = (unsigned int)i * threads;
-	void *params[] = { &view, &first, &threads, &count, &how, &sum.device_ptr };
-
-	return (int)cu.LaunchKernel(kernel, blocks, 1, 1, 32, 1, 1, 0, stream[i], params, NULL);
+	return launch_blocks(i, blocks, count, how);
 }
 
 static unsigned int word(unsigned int who, unsigned int n, unsigned int i)
@@ -79,7 +91,7 @@ static bool take(const barcopy_port_message_t *m)
 	memcpy(got, m->data, sizeof(got));
 	who = got[2];
 	n = got[3];
-	if (who >= KERNELS * threads || n != ++seen[who] || m->post <= numbers)
+	if (who >= MOST || n != ++seen[who] || m->post <= numbers)
 		return false;
 	numbers = m->post;
 	total++;
@@ -154,6 +166,33 @@ static void test_kernels(void)
 		CHECK(calls_seen == (hows[i / 2] & CALLS ? total : 0), "%llu calls",
 		      (unsigned long long)calls_seen);
 		finish(flags);
+	}
+}
+
+/* Tries of more threads than the ring has lines: all succeed in the end. */
+static void test_tries(void)
+{
+	static const struct {
+		uint32_t lines;
+		unsigned int blocks, how;
+	} rows[] = { { 16, 8, TRIES },
+		     { 16, 8, TRIES | CALLS },
+		     { 1024, 132, TRIES },
+		     { 1024, 132, TRIES | CALLS } };
+
+	for (unsigned int i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		/* The stand-in has 8 blocks. */
+		unsigned int n = *test_gpu.kernel_driver ? rows[i].blocks : 8, count = 20;
+		int rc = 0;
+
+		CHECK(!start(rows[i].lines, 0), "%s", barcopy_last_error());
+		CU(launch_blocks(0, n, count, rows[i].how));
+		while (total < (uint64_t)n * 32 * count && !rc)
+			rc = receive(0, WAIT);
+		OK(barcopy_port_stop(port, 0)); /* ends tries that do not succeed */
+		CHECK(!rc, "row %u: %llu of %llu: %d: %s", i, (unsigned long long)total,
+		      (unsigned long long)n * 32 * count, rc, barcopy_last_error());
+		finish(0);
 	}
 }
 
@@ -244,6 +283,7 @@ static void test_forks(void)
 
 static const struct gpu_test tests[] = {
 	{ "posts and calls of four kernels", test_kernels },
+	{ "tries of many threads", test_tries },
 	{ "forked children", test_forks },
 	{ "kernels that are refused", test_refused },
 	{ "a stop and an abort", test_stop },
