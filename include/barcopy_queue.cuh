@@ -564,7 +564,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
  *
  * A limit of 0 is a try. It may fail while some lines are free, if other threads ask for as many lines
  * at the same time. A post may end later than its limit if other posts have none, or if posts take more
- * than half of the ring's lines within 8192 cycles, 4 us at 2 GHz: in a ring of 16 lines, nine.
+ * than half of the ring's lines within 8192 cycles, 4 us at 2 GHz: in a ring of 16 lines, nine. The time
+ * for which the thread is preempted in its post counts as part of these cycles.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned long long limit,
