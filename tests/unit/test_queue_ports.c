@@ -640,7 +640,7 @@ static void receiver(void)
 		rc = gdri_port_receive(&port, msg, 1 + below(5), &n, most);
 		if (!port.manual && !is_shown(before))
 			wrong("a receive keeps what it has retired");
-		if (!port.manual && !rc && !below(8))
+		if (!port.manual && !rc && !below(4))
 			work_until_taken(before);
 		if (rc == -EPIPE) {
 			if (!over())
