@@ -170,7 +170,8 @@ void gdr_runtime_get_version(int *major, int *minor);
  * Returns the level of the context's backends that map ordinary device memory, or of all its
  * backends if none does; of several the highest. The backend gdrdrv has the level that its
  * node reports, every other backend 2.6.
- * @return 0; EINVAL (g, or a NULL pointer).
+ * @return 0; EINVAL (g, or a NULL pointer); ENOMEM, EMFILE, ENFILE (beside gdrdrv the call asks the
+ *         GPU driver which backends map that memory).
  */
 int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
@@ -182,7 +183,8 @@ int gdr_driver_get_version(gdr_t g, int *major, int *minor);
  * kind, as on GPU slices (MIG). GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE: 1 if any of them accepts that
  * pin flag; with the backend rm the call initialises CUDA. GDR_ATTR_USING_DMA_BUF_MMAP: 1 if
  * all of them map by dma-buf mmap.
- * @return 0; EINVAL (g, unknown attribute, NULL).
+ * @return 0; EINVAL (g, unknown attribute, NULL); ENOMEM, EMFILE, ENFILE as of
+ *         gdr_driver_get_version().
  */
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 

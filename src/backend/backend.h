@@ -178,7 +178,7 @@ int gdri_backends_map(struct gdri_pin *pin, gdr_mapping_type_t wish);
 int gdri_backends_unmap(struct gdri_pin *pin);
 int gdri_backends_callback_flag(struct gdri_pin *pin, int *flag); /* *flag: has it been revoked? */
 
-int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr);
+int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr, int *value);
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor);
 
 #endif

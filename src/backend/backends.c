@@ -126,42 +126,49 @@ static int ask_attribute(const struct gdri_backends *set, const struct gdri_back
  * Tells of each backend whether its answers are the context's (gdrapi.h). Those of the highest rank are.
  * 2: it serves ordinary device memory here, 1: perhaps device memory of another kind, as rm with the
  * proprietary modules, 0: host memory alone. gdri_backends_open() has not asked those beside gdrdrv.
+ * Fails where they cannot be asked now, since their answer would be another one later: 0 or -errno.
  */
-static void who_counts(const struct gdri_backends *set, bool counts[GDRI_BACKENDS])
+static int who_counts(const struct gdri_backends *set, bool counts[GDRI_BACKENDS])
 {
 	int rank[GDRI_BACKENDS], most = 0;
 
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];
+		int rc = b->decide ? b->decide() : 0;
 
-		rank[i] = !(b->caps & GDRI_CAP_DEVICE_MEMORY) ? 0
-			  : b->decide && b->decide()	      ? 1
-							      : 2;
+		if (gdri_is_short(rc))
+			return rc;
+		rank[i] = !(b->caps & GDRI_CAP_DEVICE_MEMORY) ? 0 : rc ? 1 : 2;
 		most = rank[i] > most ? rank[i] : most;
 	}
 	for (size_t i = 0; i < set->count; i++)
 		counts[i] = rank[i] == most;
+	return 0;
 }
 
 /* A flag is supported if any backend takes it, since a pin goes on to that one. */
-int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr)
+int gdri_backends_attribute(struct gdri_backends *set, gdr_attr_t attr, int *value)
 {
-	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE;
+	bool any = attr == GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, found = false;
 	bool counts[GDRI_BACKENDS];
+	int rc = who_counts(set, counts);
 
-	who_counts(set, counts);
-	for (size_t i = 0; i < set->count; i++)
-		if (counts[i] && ask_attribute(set, set->of[i], attr) == any)
-			return any;
-	return !any;
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < set->count && !found; i++)
+		found = counts[i] && ask_attribute(set, set->of[i], attr) == any;
+	*value = found == any;
+	return 0;
 }
 
 /* The highest one: a pin that an old driver refuses goes on to the next backend. */
 int gdri_backends_driver_version(struct gdri_backends *set, int *major, int *minor)
 {
 	bool counts[GDRI_BACKENDS];
+	int rc = who_counts(set, counts);
 
-	who_counts(set, counts);
+	if (rc)
+		return rc;
 	*major = *minor = 0;
 	for (size_t i = 0; i < set->count; i++) {
 		const struct gdri_backend *b = set->of[i];

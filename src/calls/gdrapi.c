@@ -98,10 +98,8 @@ int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v)
 		rc = gdri_fail(EINVAL, "unknown attribute %d", (int)attr);
 	else
 		rc = gdri_ctx_get(g, &ctx);
-	if (!rc) {
-		*v = gdri_backends_attribute(&ctx->backends, attr);
-		rc = gdri_ctx_put(ctx, 0);
-	}
+	if (!rc)
+		rc = gdri_ctx_put(ctx, gdri_backends_attribute(&ctx->backends, attr, v));
 	return gdri_out(rc);
 }
 

@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "barcopy_queue.h"
 #include "common/wrap.h"
@@ -66,12 +67,13 @@ static void test_not_rdma_capable(void)
 
 /*
  * What an old driver refuses rm serves, so programs that want 2.5 of the driver get it; not where rm
- * cannot serve cudaMalloc memory.
+ * cannot serve cudaMalloc memory. Where that cannot be asked, no answer is given.
  */
 static void test_level_beside_rm(void)
 {
 	static const char *const without[] = { "GDRSIM_RM_OPEN", "GDRSIM_DMABUF" };
-	int major, minor;
+	int major, minor, level, flag;
+	struct rlimit limit;
 
 	for (size_t i = 0; i < COUNT(without); i++) {
 		node_env(without[i], "0");
@@ -83,6 +85,13 @@ static void test_level_beside_rm(void)
 		node_env(without[i], NULL);
 	}
 	node_open("2.4", "1");
+	getrlimit(RLIMIT_NOFILE, &limit);
+	OK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, limit.rlim_max }));
+	level = gdr_driver_get_version(g, &major, &minor);
+	flag = gdr_get_attribute(g, GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE, &minor);
+	OK(setrlimit(RLIMIT_NOFILE, &limit));
+	ck_assert_int_eq(level, EMFILE);
+	ck_assert_int_eq(flag, EMFILE);
 	OK(gdr_driver_get_version(g, &major, &minor));
 	ck_assert_int_eq(major, 2);
 	ck_assert_int_eq(minor, 6);
