@@ -8,6 +8,7 @@
 enum { DMABUF_CUDA = 13030 }; /* the first CUDA driver that lets a dma-buf be mapped */
 enum { RM_DRIVER = 515 }; /* the first with the ioctl that names the objects behind a range */
 static const char load_gdrdrv[] = "load the kernel module gdrdrv";
+static const char report_this[] = "report this with the output of --json";
 
 static bool nodes_open(const struct machine *m, const struct unit *u)
 {
@@ -61,10 +62,10 @@ static bool rm_said(const struct unit *u, const char *part)
 enum {
 	WSL,
 	POLICY,
+	GEFORCE,
 	OLD_DRIVER,
 	NODES,
 	CONFIDENTIAL,
-	GEFORCE,
 	PROPRIETARY,
 	MIG,
 	EXPORT,
@@ -142,10 +143,12 @@ static const char *remedy(const struct machine *m, const struct unit *u)
 	const char *mend = o ? o->mend : NULL, *gdrdrv = o ? o->gdrdrv : load_gdrdrv;
 	enum gdrdrv state = gdrdrv_state(m, u);
 
-	if (state == GDRDRV_REFUSED)
+	if (state == GDRDRV_REFUSED || !unit_takes_gdrdrv(u))
 		gdrdrv = NULL;
 	else if (state == GDRDRV_UNUSABLE && gdrdrv)
 		gdrdrv = "have gdrdrv work: see \"Kernel module gdrdrv\"";
+	if (!mend && !gdrdrv && state != GDRDRV_REFUSED)
+		return report_this;
 	if (!mend && !gdrdrv)
 		return "copy through CUDA: the GPU driver refused gdrdrv's pin, and rm "
 		       "cannot map this GPU's memory; the kernel log (NVRM, gdrdrv) may have the "
@@ -238,7 +241,6 @@ static const char *restriction(const struct machine *m)
 }
 
 static const char make_room[] = "free GPU memory or BAR1 (see \"BAR1\") and run this again";
-static const char report_this[] = "report this with the output of --json";
 
 /* A backend serves, and yet a program fails: the environment forbids it. */
 static void check_program(const struct machine *m, struct report *r, const struct unit *u)

@@ -130,6 +130,8 @@ const struct probe_trial *unit_program(const struct unit *u);
 extern const char *const backend_names[];
 /* Its trial with memory of that CUDA call succeeded; NULL: with any. */
 bool unit_works(const struct unit *u, const char *backend, const char *memory);
+/* false: a GPU of CUDA's is integrated, or a GeForce, whose pins the GPU driver refuses. */
+bool unit_takes_gdrdrv(const struct unit *u);
 /* The backend that will serve ordinary memory; NULL: none. */
 const char *unit_server(const struct unit *u);
 enum answer unit_answer(const struct unit *u);

@@ -183,15 +183,15 @@ static void check_node(const struct machine *m, struct report *r, const struct p
 static void check(const struct machine *m, struct report *r)
 {
 	const struct probe_node *n = probes_node(m->probe, "/dev/gdrdrv");
-	bool works = false, suits = false;
+	bool works = false, wanted = false;
 
 	for (const struct unit *u = m->unit; u < m->unit + m->units; u++) {
 		works |= unit_works(u, "gdrdrv", NULL);
-		suits |= !u->probe || (!u->probe->integrated && !unit_is_geforce(u));
+		wanted |= !u->probe || unit_takes_gdrdrv(u);
 	}
 	if (m->gdrdrv.loaded)
 		check_module(m, r);
-	else if (suits && !m->tegra[0] && !m->wsl && !works)
+	else if (wanted && !m->tegra[0] && !m->wsl && !works)
 		not_loaded(m, r);
 	/* after a successful trial, files that contradict it are only hidden here */
 	if (!works && (m->gdrdrv.loaded || (n && n->exists)))

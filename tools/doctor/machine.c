@@ -72,6 +72,11 @@ bool unit_works(const struct unit *u, const char *backend, const char *memory)
 	return false;
 }
 
+bool unit_takes_gdrdrv(const struct unit *u)
+{
+	return !u->probe->integrated && !unit_is_geforce(u);
+}
+
 const char *unit_server(const struct unit *u)
 {
 	for (const char *const *name = backend_names; *name; name++)
