@@ -270,8 +270,9 @@ static void not_served(const struct machine *m, struct report *r, const struct u
 	if (unit_works(u, "rm", NULL)) {
 		found = "only exportable memory (cuMemCreate) can be mapped, by rm; cudaMalloc "
 			"memory cannot";
-		means = "only barcopy_open(BARCOPY_OPEN_ANY) uses it; with gdr_open() programs "
-			"fall back to another way of copying";
+		means = "a program of your own gets it by barcopy_open(BARCOPY_OPEN_ANY) and "
+			"barcopy_mem_alloc(); with gdr_open() programs fall back to another way of "
+			"copying";
 	} else if (unit_works(u, "host", NULL)) {
 		found = "the CPU cannot reach GPU memory; only cudaHostAlloc memory can be mapped";
 	}
