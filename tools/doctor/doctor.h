@@ -206,8 +206,9 @@ void subjects_check(const struct machine *m, struct report *r);
 struct advice {
 	const char *means, *todo;
 };
-/* How a container gets a node of the host. */
+/* How a container gets a node of the host; the GPU. */
 const char *give_node(const struct machine *m, const char *path);
+const char *give_gpu(const struct machine *m);
 struct advice node_advice(const struct machine *m, const struct probe_node *n);
 
 /* ---- print.c: for people (no byte of a file can control the terminal); as one JSON document -- */

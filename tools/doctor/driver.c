@@ -52,7 +52,9 @@ static void check_host(const struct machine *m, struct report *r)
 			NULL, "this is a container (%s)", m->container);
 	if (m->container[0] && (!strcmp(visible, "void") || !strcmp(visible, "none")))
 		finding(r, SEV_WARN, NULL, "the container was started without a GPU",
-			"start the container with NVIDIA_VISIBLE_DEVICES=all",
+			m->probe->env.kubernetes[0] ? give_gpu(m)
+						    : "start the container with "
+						      "NVIDIA_VISIBLE_DEVICES=all",
 			"NVIDIA_VISIBLE_DEVICES is \"%s\"", visible);
 	if (m->probe->confidential)
 		finding(r, SEV_NOTE, NULL, "the CPU may not map the GPU's memory", NULL,
@@ -192,11 +194,9 @@ static void check_node(const struct machine *m, struct report *r, const char *pa
 	if (!n || !n->exists)
 		finding(r, SEV_FAIL, gpu,
 			uvm ? "CUDA needs it" : "CUDA needs it, and so does the rm backend",
-			m->container[0]
-				? "start the container with the GPU (docker run --gpus all, "
-				  "podman run --device nvidia.com/gpu=all)"
-			: uvm ? "as root: nvidia-modprobe -u -c 0"
-			      : "as root: run nvidia-smi once, which makes it",
+			m->container[0] ? give_gpu(m)
+			: uvm		? "as root: nvidia-modprobe -u -c 0"
+					: "as root: run nvidia-smi once, which makes it",
 			"%s is missing", path);
 	else if (n->error)
 		finding(r, SEV_FAIL, gpu, node_advice(m, n).means, node_advice(m, n).todo,
@@ -261,8 +261,10 @@ static void check_cuda(const struct machine *m, struct report *r)
 		finding(r, severity, NULL,
 			"it comes with the GPU driver, not with the CUDA toolkit",
 			!machine_has_gpu(m) ? NULL
-			: m->container[0]   ? "start the container through NVIDIA's container "
-					      "toolkit with the capabilities compute,utility"
+			: m->container[0]   ? "start the container by NVIDIA's runtime (a pod: "
+					      "runtimeClassName: nvidia, where that is not the "
+					      "default), with NVIDIA_DRIVER_CAPABILITIES="
+					      "compute,utility in its environment"
 					    : "install the driver's user space part (Debian, "
 					      "Ubuntu: libcuda1 or libnvidia-compute-*)",
 			"cannot load %s", l->error);

@@ -42,8 +42,7 @@ static void no_gpu(struct verdict *v, const struct machine *m)
 	v->words = m->pci.error ? "No GPU was found, and the PCI bus is not visible here."
 				: "This machine shows no NVIDIA GPU.";
 	add_next(v,
-		 m->container[0] ? "if the host has a GPU, start the container with it: docker run "
-				   "--gpus all, or podman run --device nvidia.com/gpu=all"
+		 m->container[0] ? give_gpu(m)
 		 : m->vm[0]
 			 ? "if the host has a GPU, have it passed through to this virtual machine"
 			 : "if there should be one: check whether \"lspci -d 10de:\" lists it, "

@@ -125,7 +125,8 @@ static void not_known(const struct machine *m, struct report *r, const struct un
 	finding(r, SEV_UNKNOWN, u->id, NULL,
 		!nvml || nvml->found ? NULL
 		: m->container[0]
-			? "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+			? "set NVIDIA_DRIVER_CAPABILITIES=compute,utility in the container's "
+			  "environment"
 			: "install the driver's utility libraries",
 		"the use of BAR1: %s", all[0] ? all : u->probe->nvml_error);
 }

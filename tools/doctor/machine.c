@@ -117,6 +117,16 @@ const char *give_node(const struct machine *m, const char *path)
 		    path);
 }
 
+const char *give_gpu(const struct machine *m)
+{
+	return m->probe->env.kubernetes[0]
+		       ? "give the pod's container resources: {limits: {nvidia.com/gpu: 1}}, and "
+			 "the pod runtimeClassName: nvidia, where that is not the default: see "
+			 "docs/containers.md"
+		       : "start the container with the GPU: docker run --gpus all, or podman run "
+			 "--device nvidia.com/gpu=all";
+}
+
 struct advice node_advice(const struct machine *m, const struct probe_node *n)
 {
 	switch (n->error) {
