@@ -56,7 +56,7 @@ typedef enum barcopy_open_flags {
 
 /**
  * gdr_open() with flags. With BARCOPY_OPEN_ANY it fails (ENODEV) only where neither a gdrdrv node
- * nor libcuda.so.1 exists.
+ * nor libcuda.so.1 exists, unless the environment restricts the backends (gdrapi(7)).
  * @param flags  0 or BARCOPY_OPEN_ANY
  * @return the context, which the caller owns until gdr_close(); or NULL with errno set as by
  *         gdr_open(), EINVAL also for unknown flags
