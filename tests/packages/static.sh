@@ -67,6 +67,21 @@ dkms_cleans() {
 }
 t "what DKMS calls builds from the source alone" dkms_cleans
 
+# Each file's SPDX line is what its stanza, the last one that matches it, says.
+licences() {
+	git ls-files | python3 -c '
+import fnmatch, re, sys
+names = {"Expat": "MIT", "Expat or GPL-2": "MIT OR GPL-2.0-only"}
+stanzas = re.findall(r"^Files: (.*)\n(?:.*\n)*?License: (.*)", open("packaging/debian/copyright").read(), re.M)
+for file in sys.stdin.read().split():
+    head = open(file, errors="replace").read(300)
+    spdx = re.search(r"^\W*SPDX-License-Identifier: (MIT(?: OR GPL-2.0-only)?)\b", head, re.M)
+    says = [name for globs, name in stanzas if any(fnmatch.fnmatch(file, g) for g in globs.split())][-1]
+    if spdx and spdx[1] != names[says]:
+        print(file, spdx[1], says)'
+}
+t "Debian: the copyright file names each file's licence" silent licences
+
 # Files that documents link to are not compressed: a link has the file's name.
 uncompressed() {
 	local e
