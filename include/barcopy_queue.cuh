@@ -329,7 +329,8 @@ typedef struct barcopy_poster {
 	unsigned line;			   /* of these, the one that said so */
 	unsigned long long until;	   /* the cycle until which a post with a limit need not ask;
 					      0: it looks first, as the first post does, and one
-					      behind a post that found no space */
+					      behind a post that found no space, or a call that
+					      left a line out */
 	unsigned next;			   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
