@@ -725,6 +725,8 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 	claim = barcopy_warp_or(barcopy_port_slot(p) + BARCOPY_PORT_CLAIM_AT, 1);
 	if (asks) /* at the same time */
 		taken = barcopy_port_take(p, 1, &i, &retired, start, limit);
+	else
+		barcopy_port_late(start, limit); /* the search for a slot counts from here on */
 	claim = barcopy_port_claim(p, claim);
 	for (;; asks = 1) {
 		if (asks && !taken) {

@@ -177,6 +177,10 @@ static void no_slots(void)
 			ck_assert_uint_eq(barcopy_port_ask(&p, data, 48, 0, 0), 0);
 			*at(view.control + BARCOPY_PORT_RETIRED_AT) = *at(ticket);
 		}
+		/* A search looks at the clock at one of 16 polls. */
+		pauses = 0;
+		ck_assert_uint_eq(barcopy_port_ask(&p, data, 48, 500, 0), 0);
+		ck_assert_uint_eq(pauses, 16);
 		ck_assert_uint_eq(*at(ticket), 2 * posts);
 		ck_assert_uint_eq(*at(view.control + BARCOPY_PORT_RESERVED_AT), *at(ticket));
 		free_port(&view);
