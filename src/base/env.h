@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 /* NULL when unset, and in a set-uid program, which ignores all of the library's variables. */
 static inline const char *gdri_env(const char *name)
 {
@@ -23,14 +25,14 @@ static inline bool gdri_env_true(const char *name)
 	return v && *v && strcmp(v, "0");
 }
 
-/* Reads a file's first line; "" where it cannot be read. */
+/* Reads a file's first line; "" where it cannot be read. A child closes the file. */
 static inline void gdri_read_line(const char *path, char *text, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = gdri_fork_open(path, O_RDONLY);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
 
 	if (fd >= 0)
-		close(fd);
+		gdri_fork_close(fd);
 	text[n < 0 ? 0 : n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 }

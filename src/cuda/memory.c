@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The program's memory: what CUDA knows of it, SYNC_MEMOPS, exports. See cuda.h. */
 #include "cuda/private.h"
+#include "base/process.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -217,14 +218,14 @@ static int take_descriptor(CUresult r, const char *call, int made, int *fd)
 	}
 	/* CUDA has one result for a lack of descriptors and other failures of the system. */
 	while (!err && n < NEEDED_DESCRIPTORS) {
-		probes[n] = open("/", O_PATH | O_CLOEXEC);
+		probes[n] = gdri_fork_open("/", O_PATH);
 		if (probes[n] < 0)
 			err = errno;
 		else
 			n++;
 	}
 	while (n)
-		close(probes[--n]);
+		gdri_fork_close(probes[--n]);
 	if (err == EMFILE || err == ENFILE)
 		return gdri_fail(err, "%s: %s", call, strerror(err));
 	return gdri_cuda_result(r, call);

@@ -142,6 +142,12 @@ static void closes_on_exec(void)
 	ck_assert_int_eq(fcntl(0, F_GETFD), FD_CLOEXEC);
 }
 
+/* A child that another thread makes meanwhile does not keep it. */
+static void closed_in_child(void)
+{
+	ck_assert_int_eq(unit_in_child(is_closed, &(int){ 0 }), 0);
+}
+
 /* A program without standard input: what the library opens gets descriptor 0. */
 static void descriptor_0(void)
 {
@@ -165,6 +171,10 @@ static void descriptor_0(void)
 	gdri_read_line("/proc/self/no such file", text, sizeof(text));
 	ck_assert_str_eq(text, "");
 	OK(gdri_process_enter());
+	wrap_before("read", closed_in_child);
+	gdri_read_line("/proc/self/comm", text, sizeof(text));
+	ck_assert_str_eq(text, "test_process");
+	ck_assert_int_eq(is_closed(&(int){ 0 }), 0);
 	errno = EINTR; /* of an earlier call: an open that worked is not made again */
 	OK(gdri_open_node("/dev/null", "", &fd));
 	ck_assert_int_eq(fd, 0);
