@@ -16,6 +16,7 @@
 #include "cuda/private.h"
 #include "cuda/watch.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "fixture.h"
 
 static struct gdri_memory describe(uint64_t addr, size_t size)
@@ -468,7 +469,24 @@ static void is_not_inherited(void)
 	ck_assert_int_eq(fcntl(next_fd, F_GETFD), FD_CLOEXEC);
 }
 
-/* What is opened only to learn why CUDA failed is not inherited either. */
+static int is_open(void *arg)
+{
+	(void)arg;
+	return fcntl(next_fd, F_GETFD) >= 0;
+}
+
+static void second_open(void)
+{
+	ck_assert_int_eq(is_open(NULL), 1);
+	ck_assert_int_eq(unit_in_child(is_open, NULL), 0);
+}
+
+static void first_open(void)
+{
+	wrap_before("open", second_open);
+}
+
+/* What is opened only to learn why CUDA failed is not inherited either, nor by a forked child. */
 static void probe_of_descriptors(void)
 {
 	struct gdri_memory m = describe(standin_alloc(65536), 65536);
@@ -482,6 +500,9 @@ static void probe_of_descriptors(void)
 	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	ck_assert_uint_ge(wrap_calls("close"), 1);
 	ck_assert_uint_eq(wrap_calls("close"), wrap_calls("open"));
+	OK(gdri_process_enter());
+	wrap_before("open", first_open);
+	FAILS(-EIO, gdri_cuda_dmabuf(&m, m.base, 65536, false, &fd));
 	/* libcuda may need four. */
 	for (unsigned long n = 1; n <= 5; n++) {
 		wrap_reset();
