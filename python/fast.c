@@ -3,8 +3,10 @@
  * barcopy._fast: a copy between a mapping and a buffer or an address, and single words, without
  * ctypes, which takes most of a small copy's time. Optional: mapping.py does by ctypes what this
  * module refuses, and everything where it is not built. Wheels have it, for every Python from 3.8
- * on. Errors are mapping.py's. The argument `life` is the mapping's Life, which the caller's
- * reference keeps during the call, or None: the mapping is closed, which is refused.
+ * on. Errors are mapping.py's. The Python files next to it are the only callers: the number of
+ * arguments, and the type of those that no user gives, are theirs. The argument `life` is the
+ * mapping's Life, which the caller's reference keeps during the call, or None: the mapping is
+ * closed, which is refused.
  *
  * It uses Python's stable ABI, and Py_buffer, whose layout is the same in 3.8 and became part of
  * that ABI in 3.11. The declarations are here, so that no Python header of any architecture has to
@@ -76,7 +78,7 @@ extern PyObject *PyModule_Create2(PyModuleDef *def, int version);
 /* gdr_copy_to_mapping() and gdr_copy_from_mapping(); the handle is a struct of one such word. */
 typedef int copy_function(unsigned long handle, void *to, const void *from, size_t size);
 
-enum { FUNCTION, LIFE, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO, ARGUMENTS };
+enum { FUNCTION, LIFE, HANDLE, POINTER, SIZE, FORMATS, OBJECT, BYTES, OFFSET, INTO };
 enum { REFUSED = -1 };
 
 /* formats: letters of the buffer protocol; an empty string accepts every format. */
@@ -86,7 +88,7 @@ static int is_format(const char *format, const char *formats)
 	return !*formats || (*format && !format[1] && strchr(formats, *format));
 }
 
-/* Fills in buf and len of *view. Nonzero, maybe with an exception set: refused. */
+/* Fills in buf and len of *view. REFUSED: maybe with an exception set. */
 static int open_host(PyObject *const *args, int into, Py_buffer *view)
 {
 	view->len = PyLong_AsSsize_t(args[BYTES]);
@@ -94,14 +96,13 @@ static int open_host(PyObject *const *args, int into, Py_buffer *view)
 		view->buf = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[OBJECT]);
 		return 0;
 	}
-	if (PyErr_Occurred() ||
-	    PyObject_GetBuffer(args[OBJECT], view,
+	if (PyObject_GetBuffer(args[OBJECT], view,
 			       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (into ? PyBUF_WRITABLE : 0)))
-		return -1;
+		return REFUSED;
 	if (is_format(view->format, PyBytes_AsString(args[FORMATS])))
 		return 0;
 	PyBuffer_Release(view);
-	return -1;
+	return REFUSED;
 }
 
 static long copy(PyObject *const *args)
@@ -113,11 +114,11 @@ static long copy(PyObject *const *args)
 	Py_ssize_t size = PyLong_AsSsize_t(args[SIZE]), offset = PyLong_AsSsize_t(args[OFFSET]);
 	int into = PyLong_AsSsize_t(args[INTO]) != 0;
 	long result = REFUSED;
-	Py_buffer view = { .obj = NULL };
+	Py_buffer view = {};
 	void *state;
 
-	if (args[LIFE] == &_Py_NoneStruct || PyErr_Occurred() || offset < 0 || offset > size ||
-	    open_host(args, into, &view))
+	/* An offset that is no integer is -1. */
+	if (args[LIFE] == &_Py_NoneStruct || offset < 0 || open_host(args, into, &view))
 		return REFUSED;
 	if (view.len <= size - offset) {
 		state = PyEval_SaveThread();
@@ -125,16 +126,16 @@ static long copy(PyObject *const *args)
 			      : function(handle, mapped + offset, view.buf, (size_t)view.len);
 		PyEval_RestoreThread(state);
 	}
-	if (view.obj)
-		PyBuffer_Release(&view);
+	PyBuffer_Release(&view); /* does nothing with one that is not filled in */
 	return result;
 }
 
 static PyObject *copy_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-	long result = count == ARGUMENTS ? copy(args) : REFUSED;
+	long result = copy(args);
 
 	(void)self;
+	(void)count;
 	if (result == REFUSED)
 		PyErr_Clear(); /* ctypes meets the same error, and mapping.py words it */
 	return PyLong_FromLong(result);
@@ -151,7 +152,7 @@ typedef int put64_function(unsigned long handle, void *to, uint64_t value);
 typedef int get32_function(unsigned long handle, const void *from, uint32_t *value);
 typedef int get64_function(unsigned long handle, const void *from, uint64_t *value);
 
-enum { PUT32, PUT64, POST32, POST64, GET32, GET64, WORDS };
+enum { PUT32, PUT64, POST32, POST64, GET32, GET64 };
 enum { TARGET, WORD_LIFE, WORD, WORD_OFFSET, VALUE };
 
 /* *value: of a put, to store; of a get, what was loaded. Nonzero: refused, or an errno. */
@@ -163,7 +164,8 @@ static int access_word(const struct target *t, Py_ssize_t word, Py_ssize_t offse
 	uint32_t low = (uint32_t)*value;
 	int err;
 
-	if (!function || offset < 0 || t->size < width || (uint64_t)offset > t->size - width)
+	/* A negative offset is larger than any size, without a sign. */
+	if (!function || t->size < width || (uint64_t)offset > t->size - width)
 		return REFUSED;
 	if (word == GET64)
 		return ((get64_function *)function)(t->handle, mapped, value);
@@ -185,19 +187,17 @@ static PyObject *word_method(PyObject *self, PyObject *const *args, Py_ssize_t c
 	struct target t;
 
 	(void)self;
-	if (count < VALUE || count > VALUE + 1 || PyBytes_Size(args[TARGET]) != sizeof(t) ||
-	    args[WORD_LIFE] == &_Py_NoneStruct)
+	(void)count;
+	if (args[WORD_LIFE] == &_Py_NoneStruct)
 		goto refused;
 	memcpy(&t, PyBytes_AsString(args[TARGET]), sizeof(t));
 	word = PyLong_AsSsize_t(args[WORD]);
 	offset = PyLong_AsSsize_t(args[WORD_OFFSET]);
-	if (word < 0 || word >= WORDS || (count > VALUE) != (word < GET32))
-		goto refused;
-	if (count > VALUE)
+	if (word < GET32)
 		value = PyLong_AsUnsignedLongLong(args[VALUE]);
 	if (PyErr_Occurred() || access_word(&t, word, offset, &value))
 		goto refused;
-	return count > VALUE ? PyLong_FromLong(0) : PyLong_FromUnsignedLongLong(value);
+	return word < GET32 ? PyLong_FromLong(0) : PyLong_FromUnsignedLongLong(value);
 refused:
 	PyErr_Clear(); /* ctypes meets the same error, and mapping.py words it */
 	return PyLong_FromLong(REFUSED);
@@ -207,18 +207,17 @@ struct driver {
 	uint64_t current, capturing, synchronize; /* addresses: cuCtxGetCurrent() and so on */
 };
 
-enum { DRIVER, STREAM, PRIMARY, WAIT_ARGUMENTS };
+enum { DRIVER, STREAM, PRIMARY };
 enum { PER_THREAD = 2 }; /* _stream.py says why it is not asked about a capture */
 
-/* Nonzero: refused; _stream.py waits in another context, or words the error. */
+/* REFUSED: _stream.py waits in another context, or words the error. */
 static int wait_here(const struct driver *d, uint64_t stream, uint64_t primary)
 {
-	uint64_t current = 0;
-	int capturing = 0, err;
+	uint64_t current;
+	int capturing, err;
 	void *state;
 
-	if (((int (*)(uint64_t *))(uintptr_t)d->current)(&current) || !current ||
-	    current != primary)
+	if (((int (*)(uint64_t *))(uintptr_t)d->current)(&current) || current != primary)
 		return REFUSED;
 	if (stream != PER_THREAD &&
 	    (((int (*)(uint64_t, int *))(uintptr_t)d->capturing)(stream, &capturing) || capturing))
@@ -231,20 +230,13 @@ static int wait_here(const struct driver *d, uint64_t stream, uint64_t primary)
 
 static PyObject *wait_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-	uint64_t stream, primary;
-	long result = REFUSED;
 	struct driver d;
 
 	(void)self;
-	if (count == WAIT_ARGUMENTS && PyBytes_Size(args[DRIVER]) == sizeof(d)) {
-		memcpy(&d, PyBytes_AsString(args[DRIVER]), sizeof(d));
-		stream = PyLong_AsUnsignedLongLong(args[STREAM]);
-		primary = PyLong_AsUnsignedLongLong(args[PRIMARY]);
-		result = PyErr_Occurred() ? REFUSED : wait_here(&d, stream, primary);
-	}
-	if (result == REFUSED)
-		PyErr_Clear();
-	return PyLong_FromLong(result);
+	(void)count;
+	memcpy(&d, PyBytes_AsString(args[DRIVER]), sizeof(d));
+	return PyLong_FromLong(wait_here(&d, PyLong_AsUnsignedLongLong(args[STREAM]),
+					 PyLong_AsUnsignedLongLong(args[PRIMARY])));
 }
 
 /* The deleter of DLPack: see _dlpack.py. _given, a dictionary, is the struct's manager_ctx. */
@@ -288,10 +280,10 @@ static void delete_versioned(void *managed)
 
 static PyObject *deleter_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-	int versioned = count == 1 && PyLong_AsSsize_t(args[0]) == 1;
-
 	(void)self;
-	return PyLong_FromVoidPtr(versioned ? (void *)delete_versioned : (void *)delete_managed);
+	(void)count;
+	return PyLong_FromVoidPtr(PyLong_AsSsize_t(*args) ? (void *)delete_versioned
+							  : (void *)delete_managed);
 }
 
 static PyMethodDef methods[] = {
@@ -310,12 +302,10 @@ static PyMethodDef methods[] = {
 	  "not." },
 	{ "deleter", deleter_method, METH_FASTCALL,
 	  "deleter(versioned)\n\nThe address of the deleter of DLPack's structs." },
-	{ NULL, NULL, 0, NULL },
+	{},
 };
 
-static PyModuleDef module = {
-	.refcount = 1, .name = "barcopy._fast", .size = -1, .methods = methods
-};
+static PyModuleDef module = { .name = "barcopy._fast", .methods = methods };
 
 __attribute__((visibility("default"))) PyObject *PyInit__fast(void);
 PyObject *PyInit__fast(void)

@@ -17,6 +17,7 @@ _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, _INVALIDATED, _IMPLICIT
 _CAPTURE_ERRORS = 900, 901, 906
 _fast = extension.wait if extension else lambda *_: -1
+_NOWHERE = 1  # no context's address
 _primary = {}  # ordinal: the address of its primary context, as it was last seen
 
 
@@ -78,10 +79,11 @@ def wait(stream, ordinal):
     as frameworks have. Other threads run. The caller's context is current afterwards.
     """
     cuda, current = _driver(), c_void_p()
-    if not _fast(cuda.addresses, stream, _primary.get(ordinal, 0)):
+    primary = _primary.get(ordinal, _NOWHERE)
+    if not _fast(cuda.addresses, stream, primary):
         return
     _check(cuda.cuCtxGetCurrent(byref(current)), "cuCtxGetCurrent")
-    if current.value and current.value == _primary.get(ordinal):
+    if current.value == primary:
         _wait_here(cuda, stream)
         return
     context, retained, pushed = c_void_p(), [], []

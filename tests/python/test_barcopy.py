@@ -176,7 +176,8 @@ class Copies(Case):
                 self.assertEqual(m.read(12, 16), data.tobytes())
                 by_ctypes.reset_mock()
                 m.read_into(Tensor(into, "float32"), 16)
-                self.assertEqual(by_ctypes.call_count, 0 if mapping._fast else 1)
+                m.read_into(Tensor(array.array("f"), "float32"))
+                self.assertEqual(by_ctypes.call_count, 0 if mapping._fast else 2)
             self.assertEqual(into, data)
             m.write(type("Tensor", (bytearray,), {})(b"another class of that name"))
             m.write_pieces([(0, Tensor(data, "float32")), (12, Tensor(data, "float32"))])
@@ -213,6 +214,7 @@ class Copies(Case):
             self.assertRaisesRegex(ValueError, "not within", self.mem.get32, offset)
             self.assertRaisesRegex(ValueError, "not within", self.mem.put32, offset, 1)
         self.raises_errno(errno.EINVAL, self.mem.put32, 9, 1)
+        self.raises_errno(errno.EINVAL, self.mem.get32, 2)
         self.raises_errno(errno.EINVAL, self.mem.get64, 4)
         self.mem.put32(8, 0xfffffffe)
         self.mem.put64(16, 2**64 - 2)
@@ -234,22 +236,24 @@ class Copies(Case):
 
     @unittest.skipIf(mapping._fast is None, "the extension is not built")
     def test_buffers_by_the_extension(self):
-        m = self.gdr.alloc((8,), dtype="float32")
+        typed, untyped = self.gdr.alloc((8,), dtype="float32"), self.gdr.map(self.mem.address, 32)
         with mock.patch.object(mapping, "host_memory", side_effect=AssertionError("by ctypes")):
-            for data in array.array("f", [1, 2]), bytes(8), bytearray(8):
+            for m, data in (typed, array.array("f", [1, 2])), (typed, bytes(8)), (typed, bytearray(8)), \
+                    (typed, bytes(range(32))), (untyped, array.array("d", [1, 2])):
                 m.write(data)
-                into = array.array("f", bytes(8))
+                into = array.array("f" if m is typed else "h", bytes(len(bytes(data))))
                 m.read_into(into)
                 self.assertEqual(into.tobytes(), bytes(data))
 
     @unittest.skipIf(mapping._fast is None, "the extension is not built")
     def test_words_by_the_extension(self):
+        one = {bits: self.gdr.map(self.mem.address, bits // 8) for bits in (32, 64)}
         with mock.patch.object(mapping, "library", side_effect=AssertionError("by ctypes")):
             for bits in 32, 64:
-                for put, offset in (f"put{bits}", 8), (f"post{bits}", 16):
-                    for word in 2**bits - offset, 0:
-                        getattr(self.mem, put)(offset, word)
-                        self.assertEqual(getattr(self.mem, f"get{bits}")(offset), word)
+                for m, put, offset in (self.mem, "put", 8), (self.mem, "post", 16), (one[bits], "put", 0):
+                    for word in 2**bits - 1 - offset, 0:
+                        getattr(m, f"{put}{bits}")(offset, word)
+                        self.assertEqual(getattr(m, f"get{bits}")(offset), word)
 
     @unittest.skipUnless(mapping._fast, "without the extension")
     def test_words_that_the_library_lacks(self):
@@ -1017,6 +1021,8 @@ class Objects(Case):
             with pin.map() as m:
                 self.assertEqual(m.read(6), b"pinned")
             self.assertFalse(pin.revoked)
+        with self.gdr.pin(self.mem.address, 4) as short, short.map() as m:
+            self.assertRaisesRegex(ValueError, "not within the 4", m.get64, 0)
         self.assertRaises(barcopy.Closed, pin.info)
 
     def test_cache(self):
@@ -1121,6 +1127,9 @@ class Types(Case):
         others = [array.array("i", range(8)), array.array("d", [1.5]), (ctypes.c_int * 2)(1, 2),
                   memoryview(array.array("h", [1, 2])), array.array("i", []),
                   memoryview(bytes(8)).cast("q")]
+        with contextlib.suppress(ImportError):  # of Python's own tests
+            from _testbuffer import ndarray
+            others.append(ndarray([(1.0, 2)], shape=[1], format="fi"))
         if numpy:
             others += [numpy.arange(4), numpy.arange(4, dtype=">f4"), numpy.zeros(2, "complex64"),
                        numpy.zeros(2, "<m8[ns]"), numpy.zeros((2, 2)), numpy.zeros(4, "?")]

@@ -237,7 +237,9 @@ class Buffers(Balanced):
 
 
 CONSUMER = """
-/* Frees an array of DLPack as C code does, whatever exception is on its way. */
+/* Frees an array of DLPack as C code does: whatever exception is on its way, in its own thread, behind Python's end. */
+#include <pthread.h>
+
 extern void *PyCapsule_GetPointer(void *, const char *);
 extern void *PyCapsule_New(void *, const char *, void (*)(void *));
 extern int PyCapsule_SetName(void *, const char *);
@@ -256,21 +258,61 @@ void *consume(void *capsule)
 	PyCapsule_SetName(capsule, "used_dltensor");
 	return PyCapsule_New(managed, "consumed", end);
 }
+
+static void *kept;
+
+void keep(void *capsule)
+{
+	kept = PyCapsule_GetPointer(capsule, "dltensor");
+	PyCapsule_SetName(capsule, "used_dltensor");
+}
+
+static void *end_kept(void *unused)
+{
+	if (kept)
+		(*(void (**)(void *))((char *)kept + 56))(kept);
+	kept = 0;
+	return unused;
+}
+
+void end_in_a_thread(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, 0, end_kept, 0);
+	pthread_join(thread, 0);
+}
+
+__attribute__((destructor)) static void end_at_exit(void)
+{
+	end_kept(0);
+}
 """
 RAISES = """
-import ctypes, sys, barcopy
+import ctypes, gc, sys, barcopy
 consume = ctypes.PyDLL(sys.argv[1]).consume
 consume.restype, consume.argtypes = ctypes.py_object, [ctypes.py_object]
 def taken(m):
     for i, array in enumerate((consume(m.__dlpack__()), consume(m.__dlpack__()))):
         assert not i
+keep, end_in_a_thread = ctypes.PyDLL(sys.argv[1]).keep, ctypes.CDLL(sys.argv[1]).end_in_a_thread
+keep.argtypes = [ctypes.py_object]
 with barcopy.open() as gdr, gdr.alloc(64) as m:
-    for _ in range(20):
+    for i in range(520):
         try:
             taken(m)
         except AssertionError:
             pass
         assert not m.busy
+        if i == 20:
+            gc.collect()
+            blocks = sys.getallocatedblocks()
+    gc.collect()
+    assert sys.getallocatedblocks() < blocks + 500
+    keep(m.__dlpack__())
+    end_in_a_thread()
+    assert not m.busy
+    keep(m.__dlpack__())
 print("ended")
 """
 SUBINTERPRETER = """
@@ -330,7 +372,7 @@ class Consumers(Balanced):
     def runs(self, program):
         """With the consumer's library; what hangs is killed."""
         with tempfile.TemporaryDirectory() as top:
-            subprocess.run(["gcc", "-shared", "-fPIC", "-o", top + "/consumer.so", "-x", "c", "-"], input=CONSUMER,
+            subprocess.run(["gcc", "-shared", "-fPIC", "-pthread", "-o", top + "/consumer.so", "-x", "c", "-"], input=CONSUMER,
                            text=True, check=True)
             done = subprocess.run([sys.executable, "-c", program, top + "/consumer.so"], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=60)
@@ -338,7 +380,10 @@ class Consumers(Balanced):
 
     @unittest.skipUnless(shutil.which("gcc"), "no gcc")
     def test_freed_by_an_exception(self):
-        """An array of a consumer, on the stack of a function that raises: the exception stays, the memory is given back."""
+        """
+        An array of a consumer, on the stack of a function that raises: the exception stays, the memory is given back.
+        As by a thread of C; and at the end of the process, where Python has ended.
+        """
         self.runs(RAISES)
 
     @unittest.skipUnless(shutil.which("gcc"), "no gcc")

@@ -2,6 +2,7 @@
 """The parameter stream: which call waits for what, in which form a stream is given, and what is refused."""
 import ctypes
 import os
+import struct
 import sys
 import threading
 import types
@@ -162,6 +163,9 @@ class Streams(Balanced):
             value = self.pending()
             self.assertEqual(self.mem.read(1, stream=self.stream), bytes([value]))
             self.assertNotIn("cuDevicePrimaryCtxRetain", names)
+            names.clear()
+            self.mem.read(1, stream=2)  # of such a question a child dies that is forked later
+            self.assertNotIn("cuStreamIsCapturing", names)
             current = ctypes.c_void_p()
             self.cuda.call("cuCtxPopCurrent_v2", ctypes.byref(current))
             self.addCleanup(self.cuda.call, "cuCtxPushCurrent_v2", current)
@@ -172,6 +176,9 @@ class Streams(Balanced):
             with mock.patch.object(driver, "cuCtxGetCurrent", None):
                 value = self.pending()
                 self.assertEqual(self.mem.read(1, stream=self.stream), bytes([value]))
+                current, _, synchronize = struct.unpack("3Q", driver.addresses)
+                with mock.patch.object(driver, "addresses", struct.pack("3Q", current, 0, synchronize)):
+                    self.mem.read(1, stream=2)
             self.cuda.call("cuCtxPopCurrent_v2", None)
 
     def test_capture(self):
