@@ -17,7 +17,7 @@ class Source:
         for line in text.split('\n'):
             self.starts.append(self.starts[-1] + len(line) + 1)
         self.lines = text.split('\n')
-        self.found, self.function = [], []
+        self.found, self.function, self.same = [], [], set()
 
     def at(self, line, column):
         """The place of a column, which ast counts in bytes."""
@@ -118,6 +118,13 @@ class Source:
 
     # ---- expressions ----
 
+    def unordered(self, e):
+        """The parts whose order no program can see: of `x in (a, b)`, of isinstance(x, (a, b)), of max(a, b)."""
+        if isinstance(e, ast.Compare):
+            return [right for op, right in zip(e.ops, e.comparators) if isinstance(op, (ast.In, ast.NotIn))]
+        name = isinstance(e, ast.Call) and getattr(e.func, 'id', '')
+        return e.args[1:] if name == 'isinstance' else [e] if name in ('min', 'max') else []
+
     def swaps(self, parts):
         for a, b in zip(parts, parts[1:]):
             if not isinstance(a, ast.Starred) and not isinstance(b, ast.Starred) and self.of(a) != self.of(b) and \
@@ -134,6 +141,7 @@ class Source:
             self.add('constant', e, hex(new) if text[:2] == '0x' else str(new))
 
     def expression(self, e):
+        self.same.update(map(id, self.unordered(e)))
         if isinstance(e, ast.JoinedStr):
             return  # a text
         if isinstance(e, ast.Constant):
@@ -162,7 +170,8 @@ class Source:
             self.add('swap', e, f'({self.of(e.orelse)} if {self.of(e.test)} else {self.of(e.body)})')
             self.condition(e.test)
         elif isinstance(e, ast.Call):
-            self.swaps(e.args)
+            if id(e) not in self.same:
+                self.swaps(e.args)
             for keyword in e.keywords:
                 if keyword.arg is not None and (e.args or len(e.keywords) > 1):
                     a = self.at(keyword.value.end_lineno, keyword.value.end_col_offset)
@@ -172,7 +181,7 @@ class Source:
                         self.found.append(('.'.join(self.function) or 'module', 'flag', comma, a, ''))
             if isinstance(e.func, ast.Name) and e.func.id in ERRORS:
                 self.add('errno', e.func, ERRORS[e.func.id])
-        elif isinstance(e, (ast.Tuple, ast.List)) and self.function:
+        elif isinstance(e, (ast.Tuple, ast.List)) and self.function and id(e) not in self.same:
             self.swaps(e.elts)
         elif isinstance(e, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
             for generator in e.generators:
