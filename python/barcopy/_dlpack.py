@@ -27,7 +27,7 @@ _USED = {_OLD: b"used_dltensor", _NEW: b"used_dltensor_versioned"}
 
 class _Tensor(Structure):
     """DLTensor"""
-    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32),
+    _fields_ = [("data", c_uint64), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32),
                 ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)),
                 ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
 
@@ -115,7 +115,7 @@ def memory_of(obj):
         raise Unsaid(f"elements of {tensor.bits} bits cannot be mapped")
     name = _types.of_dlpack(tensor.code, tensor.bits, tensor.lanes) or \
         f"DLPack type {tensor.code}.{tensor.bits}x{tensor.lanes}"
-    where = Where((tensor.data or 0) + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
+    where = Where(tensor.data + tensor.byte_offset, product(shape) * itemsize, name, shape, taken,
                   taken.read_only)
     if on_gpu:
         wait_for_stream(LEGACY, where.address)
@@ -187,11 +187,8 @@ def capsule_of(where, address, device, max_version, read_only, life):
     if read_only and name == _OLD:
         raise BufferError("the mapping is read-only, which DLPack before version 1 cannot say")
     shape = where.shape if where.shape is not None else (where.nbytes,)
-    array = (c_int64 * (2 * len(shape) or 1))(*shape)
-    step = 1
-    for i in reversed(range(len(shape))):
-        array[len(shape) + i] = step
-        step *= shape[i]
+    both = *shape, *(product(shape[i + 1:]) for i in range(len(shape)))  # and the strides
+    array = (c_int64 * len(both))(*both)
     memory = bytearray(_CLEARED)
     managed = _STRUCTS[name].from_buffer(memory)
     managed.tensor = _Tensor(address, *device, len(shape), *code, 1, cast(array, POINTER(c_int64)),

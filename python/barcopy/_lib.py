@@ -11,7 +11,6 @@ import enum
 import os
 import re
 import sys
-import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
 from math import inf
@@ -167,7 +166,6 @@ _PROTOTYPES = {
     "barcopy_queue_destroy": (c_int, c_void_p),
 }
 
-_lock = threading.RLock()  # a signal handler's first call may come while its thread loads the library
 _loaded = None
 
 
@@ -217,9 +215,7 @@ def library():
     """The library, loaded at the first call; OSError where there is none."""
     global _loaded
     if _loaded is None:
-        with _lock:
-            if _loaded is None:
-                _loaded = _Library()
+        _loaded = _Library()  # maybe once more, in another thread or a signal handler, with the same functions
     return _loaded
 
 
@@ -235,17 +231,16 @@ def integer(value, what):
     TypeError for a float, a str, a bool, and others.
     """
     if not isinstance(value, (bool, float, str, bytes)):
-        for way in index, int:
-            try:
-                return way(value)
-            except TypeError:
-                pass
+        try:
+            return int(value)  # by either
+        except TypeError:
+            pass
     raise TypeError(f"{what} is an integer, not a {type(value).__name__}")
 
 
 def ordinal(device):
     """CUDA's ordinal of a GPU: of that, "cuda:1", "cuda" (PyTorch's current one), a torch.device, cuda.core's Device."""
-    if isinstance(device, str) or hasattr(device, "type") and hasattr(device, "index"):
+    if hasattr(device, "index"):  # a str, a torch.device
         form = re.match(r"cuda(?::(\d+))?$", str(device))
         if not form:
             raise TypeError(f"device {str(device)!r} is no GPU of CUDA: one is \"cuda:0\", or 0")

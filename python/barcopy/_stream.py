@@ -16,6 +16,11 @@ LEGACY, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, _INVALIDATED, _IMPLICIT
 _CAPTURE_ERRORS = 900, 901, 906
+_PROTOTYPES = {
+    "cuPointerGetAttribute": (c_void_p, c_int, c_uint64), "cuCtxGetCurrent": (c_void_p,),
+    "cuDevicePrimaryCtxRetain": (c_void_p, c_int), "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxPushCurrent_v2": (c_void_p,), "cuCtxPopCurrent_v2": (c_void_p,),
+    "cuStreamIsCapturing": (c_void_p, c_void_p), "cuStreamSynchronize": (c_void_p,)}
 _fast = extension.wait if extension else lambda *_: -1
 _NOWHERE = 1  # no context's address
 _primary = {}  # ordinal: the address of its primary context, as it was last seen
@@ -30,10 +35,7 @@ class Default(enum.Enum):
 @functools.lru_cache(maxsize=None)
 def _driver():
     cuda = ctypes.CDLL("libcuda.so.1")
-    for name, *argtypes in (("cuPointerGetAttribute", c_void_p, c_int, c_uint64), ("cuCtxGetCurrent", c_void_p),
-                            ("cuDevicePrimaryCtxRetain", c_void_p, c_int), ("cuDevicePrimaryCtxRelease_v2", c_int),
-                            ("cuCtxPushCurrent_v2", c_void_p), ("cuCtxPopCurrent_v2", c_void_p),
-                            ("cuStreamIsCapturing", c_void_p, c_void_p), ("cuStreamSynchronize", c_void_p)):
+    for name, argtypes in _PROTOTYPES.items():
         getattr(cuda, name).argtypes = argtypes
     cuda.addresses = struct.pack("3Q", *(ctypes.cast(f, c_void_p).value for f in (
         cuda.cuCtxGetCurrent, cuda.cuStreamIsCapturing, cuda.cuStreamSynchronize)))  # of fast.c

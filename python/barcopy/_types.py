@@ -18,7 +18,7 @@ KNOWN = {f"{kind}{8 * size}": (code, size)
 KNOWN["bool"] = KNOWN.pop("bool8")
 # Floats that struct and numpy lack: bits of the exponent and of the mantissa, bias, and which codes are no numbers:
 # as in IEEE 754 the largest exponent's; "fn" the largest code's alone; "fnuz" that of the negative zero.
-_SMALL = {"bfloat16": (8, 7, 127, "ieee"), "float8_e3m4": (3, 4, 3, "ieee"), "float8_e4m3": (4, 3, 7, "ieee"),
+_SMALL = {"bfloat16": None, "float8_e3m4": (3, 4, 3, "ieee"), "float8_e4m3": (4, 3, 7, "ieee"),
           "float8_e4m3b11fnuz": (4, 3, 11, "fnuz"), "float8_e4m3fn": (4, 3, 7, "fn"),
           "float8_e4m3fnuz": (4, 3, 8, "fnuz"), "float8_e5m2": (5, 2, 15, "ieee"),
           "float8_e5m2fnuz": (5, 2, 16, "fnuz"), "float8_e8m0fnu": (8, 0, 127, "fnu")}
@@ -28,7 +28,7 @@ _KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
 _LETTERS = {**dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint"),
             **dict.fromkeys("efdg", "float"), **dict.fromkeys(("Zf", "Zd", "Zg"), "complex")}
 _OTHER_NAMES = {"float": "float64", "int": "int64", "complex": "complex128", "half": "float16", "bool_": "bool"}
-_FOREIGN = ">" if sys.byteorder == "little" else "<"
+_NATIVE, _FOREIGN = ("<", ">") if sys.byteorder == "little" else (">", "<")
 
 BYTES = "uint8"
 
@@ -61,6 +61,12 @@ def itemsize(name):
     return KNOWN[name][1]
 
 
+def step(name):
+    """The bytes of an element; None where it has one, or of a type that is not known."""
+    size = KNOWN[name][1] if name in KNOWN else 1
+    return size if size > 1 else None
+
+
 def of_typestr(typestr):
     """Of "<f4": "float32"."""
     match = re.match(r"[<>=|]([iufc])(\d+)$", typestr)
@@ -73,7 +79,7 @@ def of_typestr(typestr):
 
 def of_view(view):
     """Of a memoryview's elements."""
-    form = view.format.lstrip("@=<" if _FOREIGN == ">" else "@=>")
+    form = view.format.lstrip("@=" + _NATIVE)
     if form == "?":
         return "bool"
     if form == "c" or form[-1:] in ("s", "}"):
@@ -87,7 +93,7 @@ def of_array(array):
     dtype = getattr(array, "dtype", None)
     if dtype is None:
         return None
-    return dtype.name if dtype.name in KNOWN and dtype.isnative else of_typestr(dtype.str)
+    return dtype.name if dtype.name in KNOWN else of_typestr(dtype.str)
 
 
 def of_request(dtype):
@@ -139,12 +145,11 @@ def of_ml_dtypes(name):
 
 def typestr(name):
     """Of "float32": "<f4"; None where there is none."""
-    if name is None or in_numpy(name) is None:
-        return None if name else "|u1"
+    name = in_numpy(name or BYTES)
     if name not in KNOWN:
         return name
     size = itemsize(name)
-    return f"{'|' if size == 1 else '<' if _FOREIGN == '>' else '>'}{name[0]}{size}"
+    return f"{'|' if size == 1 else _NATIVE}{name[0]}{size}"
 
 
 @functools.lru_cache(maxsize=None)
@@ -205,8 +210,7 @@ def packed(name, value):
             return struct.pack(form, value.real, value.imag)
         if name == "bfloat16":
             bits, = struct.unpack("=I", struct.pack("=f", value))
-            bits = bits | 1 << 22 if value != value else bits + 0x7fff + (bits >> 16 & 1)
-            return struct.pack("=H", bits >> 16)
+            return struct.pack("=H", 0x7fc0 if value != value else bits + 0x7fff + (bits >> 16 & 1) >> 16)
         if name in _SMALL:
             return bytes([_code(name, float(value))])
     except (struct.error, OverflowError, ValueError) as why:

@@ -59,7 +59,6 @@ class Mapping(Closable, Sized):
     nbytes: int
     read_only: bool
     _what = "mapping"
-    _given = None  # once DLPack has exported it: ends with it, and ends what nobody has taken
 
     def __init__(self, context, life, handle, pointer, where, read_only=False, stream=None):
         self.context = context
@@ -69,8 +68,9 @@ class Mapping(Closable, Sized):
         self._stream = stream
         self._ordinal = None
         self._formats = _types.formats(where.type)
-        self._step = 1 if _types.is_bytes(where.type) or where.type not in _types.KNOWN else _types.itemsize(where.type)
-        self._rows = bool(where.type) and len(where.shape or ()) > 1
+        # The unit of offsets that write() and read_into() take; None: they take any.
+        self._step = _types.step(where.type)
+        self._rows = self.ndim > 1
         self._element = self.itemsize
         self._signed = (where.type or "").startswith("int")
         self._letters = "".join(self._formats or ()).encode()
@@ -122,11 +122,8 @@ class Mapping(Closable, Sized):
         size = -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
-        err = _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset,
-                    into)
-        if err > 0:
-            raise error(err)
-        return not err
+        return not _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset,
+                         into)
 
     def _use(self, call, *arguments):
         """Calls the library on the handle, and keeps the handle until the call returns: the Life is on the stack."""
@@ -194,7 +191,7 @@ class Mapping(Closable, Sized):
         """
         if self.read_only:
             self._refuse_read_only()
-        if self._step > 1:
+        if self._step:
             self._refuse_part(offset)
         if self._rows and not offset:
             self._refuse_shape(getattr(data, "shape", None))
@@ -219,9 +216,8 @@ class Mapping(Closable, Sized):
 
     def fill(self, value: Any, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """Writes one element, such as 0, to all of it; a mapping without a type has bytes."""
-        self._refuse_read_only()
         zeros = isinstance(value, int) and not value  # of every type, known or not
-        element = bytes(1) if zeros else _types.packed(self._where.type, value)
+        element = b"\0" if zeros else _types.packed(self._where.type, value)
         self._before(stream)
         piece = element * (min(self.nbytes, _FILL) // len(element))
         for offset in range(0, self.nbytes, len(piece)):
@@ -238,7 +234,7 @@ class Mapping(Closable, Sized):
 
     def read_into(self, buffer: Writable, offset: int = 0, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """Fills a writable buffer (bytearray, numpy array, CPU tensor ...), of the mapping's type or bytes."""
-        if self._step > 1:
+        if self._step:
             self._refuse_part(offset)
         if self._rows and not offset:
             self._refuse_shape(getattr(buffer, "shape", None))
@@ -280,11 +276,12 @@ class Mapping(Closable, Sized):
 
     def _pieces(self, call, pieces, writable, fence, stream):
         pieces = list(pieces)
-        segments = (_lib.Segment * max(len(pieces), 1))()
+        segments = (_lib.Segment * len(pieces))()
         held = []
         for segment, piece in zip(segments, pieces):
             offset, buffer, ordered = piece if len(piece) == 3 else (*piece, False)
-            self._refuse_part(offset)
+            if self._step:
+                self._refuse_part(offset)
             host, segment.size = host_memory(buffer, writable, self._where.type, self._formats)
             held.append(host)
             segment.host_ptr = ctypes.cast(host, c_void_p)
@@ -389,11 +386,10 @@ class Mapping(Closable, Sized):
         """The library orders unsigned words alone: waits for each change, and compares here."""
         end = None if timeout is None else time.monotonic() + timeout
         get = self.get32 if size == 4 else self.get64
-        seen = get(offset)
+        seen, left = get(offset), timeout
         while not holds(seen, value):
-            left = None if end is None else max(end - time.monotonic(), 0) if timeout >= 0 else timeout
             self._wait(call, offset, size, "!=", seen, left)
-            seen = get(offset)
+            seen, left = get(offset), None if end is None else max(end - time.monotonic(), 0)
 
     def wait32(self, offset: int, comparison: str, value: int, timeout: float | None = None) -> None:
         """
@@ -436,7 +432,6 @@ class Mapping(Closable, Sized):
             if dtype is None and self._where.type is not None:
                 raise TypeError(f"numpy has no type {self._where.type}: give a dtype (for bfloat16's bits \"int16\"), "
                                 "install ml_dtypes, or use torch.from_dlpack()")
-            shape = self._where.shape if shape is None else shape
         flat = numpy.frombuffer(self.view(), dtype=dtype or "uint8")
         if shape is None and self._where.shape is not None and \
                 flat.size == product(self._where.shape):
@@ -458,9 +453,7 @@ class Mapping(Closable, Sized):
         """memoryview(mapping), from Python 3.12 on: view() with the mapping's type and shape."""
         if self.read_only and flags & 1:  # PyBUF_WRITABLE
             raise BufferError("the mapping is read-only")
-        if _types.is_bytes(self._where.type) and self._where.shape is None:
-            return self.view()
-        letter = _types.letter(self._where.type or _types.BYTES)
+        letter = _types.letter(str(self.dtype))
         if letter:
             return self.view().cast(letter, self.shape)
         try:
@@ -501,8 +494,7 @@ class Mapping(Closable, Sized):
         if copy or (dl_device is not None and tuple(dl_device) != device):
             raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()
-        if not self._given:
-            self._given = AtEnd(_dlpack.ended())
+        self._given = AtEnd(_dlpack.ended())  # ends with the mapping, and ends what nobody has taken
         return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only, self._in_use())
 
     # ---- attributes -------------------------------------------------------------------------

@@ -45,9 +45,8 @@ class Device:
 class Tensor:
     """A CPU tensor of PyTorch, which implements no buffer protocol: what _memory.py asks of one."""
 
-    layout = "strided"
-
-    def __init__(self, data, dtype, device="cpu", contiguous=True, conj=False):
+    def __init__(self, data, dtype, device="cpu", contiguous=True, conj=False, layout="strided"):
+        self.layout = layout
         self.data, self.dtype, self.shape = data, "torch." + dtype, (len(data),)
         self.device, self.is_cpu = types.SimpleNamespace(type=device), device == "cpu"
         self.is_contiguous, self.is_conj, self.is_neg = lambda: contiguous, lambda: conj, lambda: False
@@ -133,6 +132,7 @@ class Copies(Case):
         self.assertEqual(into, b"XYde")
         self.assertEqual(len(self.mem.read(offset=self.mem.size - 5)), 5)
         self.assertEqual(self.mem.read(0), b"")
+        self.assertEqual(self.mem.read(offset=self.mem.size), b"")
         self.mem.write(b"")
 
     def test_same_memory(self):
@@ -147,7 +147,9 @@ class Copies(Case):
         self.assertRaisesRegex(ValueError, "not within the", self.mem.write, b"x", self.mem.size)
         for offset in (-1, self.mem.size + 1):
             self.assertRaises(ValueError, self.mem.read, 1, offset)
-        self.assertRaises(ValueError, self.mem.read, -1)
+        for size, offset, text in (-1, 0, "^-1 bytes at 0 "), (2, self.mem.size - 1, "^2 bytes at "), \
+                (2**62, 0, "not within"):
+            self.assertRaisesRegex(ValueError, text, self.mem.read, size, offset)
         self.assertRaisesRegex(ValueError, "not one run of bytes", self.mem.write, memoryview(b"0123456789")[::2])
         self.assertRaisesRegex(ValueError, "not one run of writable bytes", self.mem.read_into, b"bytes")
         self.assertRaises(TypeError, self.mem.write, 42)
@@ -165,6 +167,8 @@ class Copies(Case):
         for wrong in (0,), (0, b"NEW", True, 3):
             self.assertRaises(ValueError, self.mem.write_pieces, [wrong])
         self.assertEqual(self.mem.read(3), b"one")  # none of it was done
+        with mock.patch.object(_lib.library(), "barcopy_copyv_to_mapping", lambda *_: a.append(1)):
+            self.assertRaises(BufferError, self.mem.write_pieces, [(0, a), (8, b)])  # held meanwhile
 
     def test_tensors_of_the_cpu(self):
         """By address; by the extension if it exists, since ctypes is slow for small copies."""
@@ -194,6 +198,7 @@ class Copies(Case):
                     (Tensor(array.array("i", [1]), "int32"), TypeError, "tensor holds int32, the mapping float32"),
                     (Tensor(data, "float32", contiguous=False), ValueError, "not contiguous"),
                     (Tensor(data, "float32", conj=True), ValueError, "resolve_conj"),
+                    (Tensor(data, "float32", layout="sparse"), ValueError, "layout sparse"),
                     (Tensor(data, "float32", "cuda"), TypeError, "a tensor of the GPU")):
                 self.assertRaisesRegex(error, words, m.write, tensor)
                 self.assertRaisesRegex(error, words, m.read_into, tensor)
@@ -239,9 +244,10 @@ class Copies(Case):
         typed, untyped = self.gdr.alloc((8,), dtype="float32"), self.gdr.map(self.mem.address, 32)
         with mock.patch.object(mapping, "host_memory", side_effect=AssertionError("by ctypes")):
             for m, data in (typed, array.array("f", [1, 2])), (typed, bytes(8)), (typed, bytearray(8)), \
-                    (typed, bytes(range(32))), (untyped, array.array("d", [1, 2])):
+                    (typed, bytes(range(32))), (untyped, array.array("d", [1, 2])), \
+                    (self.gdr.alloc(8, "bool"), memoryview(b"\0\1").cast("?")):
                 m.write(data)
-                into = array.array("f" if m is typed else "h", bytes(len(bytes(data))))
+                into = array.array({typed: "f", untyped: "h"}.get(m, "B"), bytes(len(bytes(data))))
                 m.read_into(into)
                 self.assertEqual(into.tobytes(), bytes(data))
 
@@ -292,12 +298,28 @@ class Copies(Case):
         thread.start()
         m.wait64(8, ">=", 3)
         thread.join()
+        ended = threading.Event()
+
+        def others():
+            for i in range(10000):
+                if ended.wait(0.002):
+                    return
+                m.put64(8, -i)
+            m.put64(8, 3)
+
+        m.put64(8, -1)
+        thread = threading.Thread(target=others)
+        thread.start()
+        self.assertRaises(barcopy.Timeout, m.wait64, 8, ">=", 3, timeout=0.02)  # of all changes together
+        ended.set()
+        thread.join()
+        m.put64(8, 3)
         m.wait32(8, ">=", 3, timeout=30)
 
     def test_fill(self):
         for dtype, value, word in (("float32", 1.5, 0x3fc00000), ("int32", -1, -1), ("uint8", 7, 0x07070707),
                                    ("complex64", 2j, 0), ("bfloat16", 0, 0), ("bool", True, 0x01010101),
-                                   ("float16", 1, 0x3c003c00)):
+                                   ("float16", 1, 0x3c003c00), ("float32", -0.0, -0x80000000 % 2**32)):
             m = self.gdr.alloc((4, 4), dtype)
             m.write_bytes(b"x" * m.nbytes)
             m.fill(value)
@@ -325,6 +347,8 @@ class Copies(Case):
             self.assertRaisesRegex(ValueError, "within an element of float32", call)
         m.write_bytes(b"xyz", 1)
         self.assertEqual(m.read(3, 1), b"xyz")
+        for call in self.gdr.alloc(4, "float16").write, self.gdr.alloc(4, "int16").read_into:
+            self.assertRaisesRegex(ValueError, "within an element", call, bytearray(2), 1)
 
     def test_lines(self):
         line = bytes(range(64))
@@ -859,6 +883,11 @@ class Arrays(Case):
         with mock.patch.dict(sys.modules, ml_dtypes=None):  # as where it is not installed
             self.assertRaisesRegex(TypeError, "numpy has no type bfloat16", numpy.asarray, m)
             self.assertRaisesRegex(BufferError, "bfloat16: use view", m.__buffer__, 0)
+        torch_type = type("Dtype", (), {"__str__": lambda self: "torch.bfloat16"})()
+        with mock.patch.dict(sys.modules, ml_dtypes=types.SimpleNamespace(bfloat16=numpy.dtype("u2"))):
+            for a in m.array(), m.array("bfloat16"), m.array(torch_type):
+                self.assertEqual((a.dtype, a.shape), (numpy.uint16, (4,)))
+            self.assertEqual(m.array("f2").dtype, numpy.float16)
 
     def test_buffers_are_typed(self):
         """What memoryview() and numpy ask for from Python 3.12 on."""
@@ -866,7 +895,12 @@ class Arrays(Case):
             with self.gdr.map(Device(self.mem.address, (2, 2), typestr)) as m:
                 view = m.__buffer__(0)
                 self.assertEqual((view.format, view.shape), (form, (2, 2)))
+                view = m.__buffer__(1)  # PyBUF_WRITABLE
+                self.assertFalse(view.readonly)
                 del view
+        with self.gdr.map(self.mem.address, 8, read_only=True) as m:
+            self.assertTrue(m.__buffer__(0).readonly)
+            self.assertRaises(BufferError, m.__buffer__, 1)
 
     def test_not_contiguous(self):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
@@ -1101,13 +1135,34 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
         try:
             why = self.raises_errno(errno.EINVAL, barcopy.open)
             self.assertIn("nonsense", why.strerror)
+            with mock.patch.object(_lib.library(), "barcopy_last_error", lambda: b""):  # as of another library
+                self.assertEqual(_lib.error(errno.EIO).strerror, os.strerror(errno.EIO))
         finally:
             del os.environ["GDRCOPY_BACKEND"]
+
+    def test_where_the_library_is(self):
+        """Named by the environment, next to the module, or the system's; the error says what can be done."""
+        inside = os.path.join(os.path.dirname(os.path.abspath(_lib.__file__)), "libgdrapi.so.2")
+        for named, ignored, exists, wanted in ((None, 0, False, "libgdrapi.so.2"), ("/x.so", 0, False, "/x.so"),
+                                               ("/x.so", 0, True, "/x.so"), (None, 0, True, inside),
+                                               ("/x.so", 1, False, "libgdrapi.so.2")):
+            fake = types.SimpleNamespace(flags=types.SimpleNamespace(ignore_environment=ignored))
+            with self.subTest(named=named, ignored=ignored, exists=exists), mock.patch.object(_lib, "sys", fake), \
+                    mock.patch.dict(os.environ, {"BARCOPY_LIBRARY": named or ""}), \
+                    mock.patch.object(os.path, "exists", lambda _: exists), \
+                    mock.patch.object(ctypes, "CDLL", side_effect=OSError("none")) as load:
+                self.assertRaisesRegex(OSError, "names it" if wanted == "/x.so" else "none .the library comes with",
+                                       _lib._load)
+                load.assert_called_once_with(wanted, use_errno=True)
 
     def test_older_library(self):
         with mock.patch.dict(_lib._PROTOTYPES, gdr_of_the_future=(ctypes.c_int,)):
             library = _lib._Library()
         self.assertRaisesRegex(NotImplementedError, "gdr_of_the_future", library.gdr_of_the_future, 1)
+        with mock.patch.dict(_lib._PROTOTYPES), mock.patch.object(_lib, "WORDS", ("put32", "of_the_future")):
+            _lib._PROTOTYPES["barcopy_of_the_future"] = (ctypes.c_int,)
+            words = _lib._Library().words
+        self.assertEqual((words[0] > 1, words[1]), (True, 0))
         if _lib.extension:  # a word whose function is 0
             self.assertEqual(_lib.extension.word(mapping._Target.pack(1, 4096, 8, 1, *6 * [0]), object(), 0, 0, 1), -1)
 
@@ -1151,6 +1206,9 @@ class Types(Case):
         m.write(bytearray(4), 16)
         m.write(memoryview(b"\0\0\0\x40"), 20)
         m.write((ctypes.c_char * 4)(), 24)
+        if numpy:  # records and strings
+            m.write(numpy.zeros(1, "S4"), 24)
+            m.write(numpy.zeros(1, "i2,i2"), 24)
         into = array.array("f", bytes(28))
         m.read_into(into)
         self.assertEqual(list(into), [1, 5, 6, 1, 0, 2, 0])
@@ -1181,6 +1239,9 @@ class Types(Case):
             self.assertEqual(_types.of_typestr(_types.typestr(name)), name)
         self.assertEqual([_types.dlpack(name)[0] for name in ("int8", "uint8", "float64", "bfloat16", "complex64", "bool")],
                          [0, 1, 2, 4, 5, 6])  # DLDataTypeCode of dlpack.h
+        self.assertEqual([_types.dlpack("float8_" + name) for name in (
+            "e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")],
+                         [(code, 8) for code in range(7, 15)])
         self.assertIsNone(_types.of_dlpack(2, 32, 4))
         self.assertIsNone(_types.in_numpy("bfloat16"))
         self.assertIsNone(_types.in_numpy("DLPack type 9.8x1"))
@@ -1218,7 +1279,8 @@ class Types(Case):
             self.assertRaises(TypeError, self.gdr.alloc, 4, dtype)
         self.assertRaises(TypeError, self.gdr.alloc, 1.5, "float32")
         with mock.patch.dict(sys.modules, numpy=None):  # as where it is not installed
-            self.assertEqual(self.gdr.alloc(4, "<i2").dtype, "int16")
+            for dtype, name in ("<i2", "int16"), (float, "float64"), (bool, "bool"):
+                self.assertEqual(self.gdr.alloc(4, dtype).dtype, name)
             self.assertRaisesRegex(TypeError, "no element type", self.gdr.alloc, 4, "float33")
 
 
@@ -1226,13 +1288,14 @@ class Foreign:
     """An array of a library that has DLPack alone."""
 
     def __init__(self, of):
-        self.of, self.streams = of, []
+        self.of, self.streams, self.version = of, [], None
 
     def __dlpack_device__(self):
         return self.of.__dlpack_device__()
 
     def __dlpack__(self, **named):
         self.streams.append(named.pop("stream", None))
+        self.version = named.get("max_version")
         return self.of.__dlpack__(**named)
 
 
@@ -1295,7 +1358,9 @@ class Exchange(Case):
             self.assertFalse(self.m.busy)
         foreign = Foreign(self.m)
         self.gdr.map(foreign)
-        self.assertEqual(foreign.streams, [1])  # the legacy stream, which map() waits for
+        self.assertEqual((foreign.streams, foreign.version), ([1], (1, 0)))  # the legacy stream, which map() waits for
+        managed = Both(self.m, device=(13, 0))
+        self.assertEqual((self.gdr.map(managed).address, managed.streams), (self.m.address, [1]))
         self.assertEqual(self.m.__dlpack_device__(), (2, 0))
 
     def test_dlpack_before_the_interface(self):
@@ -1385,6 +1450,17 @@ a = numpy.from_dlpack(mapping)
         m = self.gdr.map(self.m, read_only=True)
         self.assertTrue(self.gdr.map(Foreign(m)).read_only)
         self.assertRaisesRegex(BufferError, "read-only", m.__dlpack__)
+        for mapped, flags in (m, 1), (self.m, 0):
+            capsule = mapped.__dlpack__(max_version=(1, 0))
+            form = next(reversed(list(_dlpack._given.values())))[1]
+            self.assertEqual((form.major, form.minor, form.flags), (1, 0, flags))
+            del capsule, form
+            _dlpack.sweep()
+        for form, offsets in (_dlpack._Managed, (0, 48, 56)), (_dlpack._Versioned, (0, 4, 8, 16, 24, 32)), \
+                (_dlpack._Tensor, (0, 8, 12, 16, 20, 21, 22, 24, 32, 40)):  # of dlpack.h
+            self.assertEqual(tuple(getattr(form, name).offset for name, _ in form._fields_), offsets)
+        self.assertEqual([[name for name, _ in form._fields_] for form in (_dlpack._Managed, _dlpack._Versioned)],
+                         ["tensor context deleter".split(), "major minor context deleter flags tensor".split()])
 
     def test_dlpack_refused(self):
         class Elsewhere(Foreign):
@@ -1409,12 +1485,15 @@ a = numpy.from_dlpack(mapping)
         used.owner = self.gdr
         self.assertRaisesRegex(TypeError, "a used one", self.gdr.map, used)
         for change, text in ({"ndim": -1}, "-1 dimensions"), ({"ndim": 65}, "65 dimensions"), \
-                ({"data": None}, "address of"), \
-                ({"length": -3}, "negative"), ({"length": 0}, "no bytes"), ({"bits": 0}, "elements of 0 bits"):
+                ({"data": 0}, "address of"), \
+                ({"data": 0, "length": 0}, "no bytes"), ({"bits": 12}, "elements of 12 bits"), ({"major": 2}, "DLPack 2"), \
+                ({"length": -3}, "negative"), ({"length": 0}, "no bytes"), ({"bits": 0}, "elements of 0 bits"), \
+                ({"lanes": 2, "bits": 16}, None), ({"strides": None}, None):
             class Changed(Foreign):
                 def __dlpack__(self, change=change, **_):
-                    capsule = self.of.__dlpack__()
-                    tensor = next(reversed(list(_dlpack._given.values())))[1].tensor
+                    capsule = self.of.__dlpack__(max_version=(1, 0))
+                    form = next(reversed(list(_dlpack._given.values())))[1]
+                    tensor, form.major = form.tensor, change.get("major", 1)
                     for name, value in change.items():
                         if name == "length":
                             tensor.shape[0] = value
@@ -1425,13 +1504,25 @@ a = numpy.from_dlpack(mapping)
                     return capsule
 
             before = len(_dlpack._given)
-            self.assertRaisesRegex((TypeError, ValueError), text, self.gdr.map, Changed(self.m))
+            if not text:
+                with self.gdr.map(Changed(self.m)) as m:
+                    self.assertEqual((m.shape, m.itemsize), ((3, 4), 4))
+                continue
+            self.assertRaisesRegex((TypeError, ValueError, BufferError), text, self.gdr.map, Changed(self.m))
             _dlpack.sweep()
             self.assertEqual(len(_dlpack._given), before)  # refused, and given back
         most = self.gdr.map(self.gdr.alloc((1,) * 64, "uint8"))
         self.assertEqual(self.gdr.map(Foreign(most)).shape, most.shape)
         m = self.gdr.map(self.mem.address, 64)
         m.__dlpack__()  # nobody takes the capsule: it ends with the mapping, without another call
+        self.assertEqual(len(_dlpack._given), before + 1)
+        other = self.gdr.map(self.mem.address, 64)
+        for call in lambda: self.mem.busy, other.close, lambda: self.gdr.map(self.mem.address, 64):  # and with others
+            m.__dlpack__()
+            call()
+            self.assertEqual(len(_dlpack._given), before)
+        m.__dlpack__()
+        m.__dlpack__()
         self.assertEqual(len(_dlpack._given), before + 1)
         del m
         self.assertEqual(len(_dlpack._given), before)
@@ -1449,9 +1540,11 @@ a = numpy.from_dlpack(mapping)
             self.assertEqual((b.dtype, b[5]), (numpy.float32, 2.5))
             with self.gdr.map(Foreign(a.view("<f4"))) as again:
                 self.assertRaises(BufferError, m.__dlpack__, dl_device=(2, 0))
+                self.assertIn("dltensor", str(m.__dlpack__(dl_device=(3, 0))))
                 self.assertEqual(numpy.from_dlpack(Asking(m, (1, 0)))[5], 2.5)  # as PyTorch asks
                 self.assertEqual(again.address, m.address)
             self.assertRaisesRegex(ValueError, "not contiguous", self.gdr.map, Foreign(a[::2]))
+            self.raises_errno(errno.EINVAL, self.gdr.map, Foreign(numpy.zeros(1000)))
             self.assertTrue(m.busy)
             del b
             self.assertFalse(m.busy)
@@ -1464,6 +1557,7 @@ a = numpy.from_dlpack(mapping)
         interface = self.gdr.map(self.m, read_only=True).__cuda_array_interface__
         self.assertEqual((interface["shape"], interface["typestr"], interface["data"]),
                          ((3, 4), "<i4", (self.m.address, True)))
+        self.assertEqual([interface[name] for name in ("strides", "stream", "version")], [None, None, 3])
         self.assertEqual(self.mem.__cuda_array_interface__["shape"], (self.mem.size,))
         self.m.close()
         with self.assertRaisesRegex(ValueError, "closed"):

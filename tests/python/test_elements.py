@@ -115,6 +115,7 @@ class Elements(Case):
             self.assertRaisesRegex(TypeError, "no number of Python", lambda m=unknown: m[0])
             self.assertRaisesRegex(TypeError, "is unknown here", unknown.__setitem__, 0, 1)
             self.assertRaisesRegex(TypeError, "is unknown here", unknown.fill, 1)
+            unknown.fill(0)
         m.close()
         self.assertRaises(barcopy.Closed, lambda: m[0, 0])
         self.assertRaises(barcopy.Closed, m.__setitem__, (0, 0), 1)
@@ -122,7 +123,7 @@ class Elements(Case):
     def test_numbers_and_lists(self):
         m = self.gdr.alloc((2, 3), "float32")
         m.write([[1, 2, 3], [4, 5, 6.5]])
-        m.write(9, 4)
+        m.write(9.0, 4)
         m.write([7, 8], 12)
         self.assertEqual(array.array("f", m.read()).tolist(), [1, 9, 3, 7, 8, 6.5])
         m.write([[1], [2]], 4)  # any offset but 0
@@ -162,7 +163,8 @@ class Elements(Case):
         m.write(numpy.ones((2, 4), "f4"), 4)  # any offset but 0
         m.read_into(numpy.ones((2, 4), "f4"), 4)
         for rows in numpy.ones((5, 4), "f4"), [[1, 2], [3, 4]]:
-            self.gdr.alloc(20, "float32").write(rows)
+            for flat in 20, (1, 20):
+                self.gdr.alloc(flat, "float32").write(rows)
         m = self.gdr.alloc((3, 4, 5), "float32")
         for i in range(3):  # each matrix at its place
             m.write(numpy.full((4, 5), i, "f4"), 80 * i)
@@ -192,6 +194,8 @@ class Types(Case):
                     self.assertEqual(_types.packed(name, number), bytes([code]))
             beyond = _types.unpacked(name, _types.packed(name, largest * 4))
             self.assertFalse(math.isfinite(beyond))
+            if -math.inf in numbers:
+                self.assertEqual(_types.unpacked(name, _types.packed(name, -largest * 4)), -math.inf)
             ordered = sorted(n for n in finite if n > 0)
             end = largest + (largest - ordered[-2]) / 2  # a tie goes to the even code
             self.assertEqual(math.isfinite(_types.unpacked(name, _types.packed(name, end))),
@@ -204,7 +208,7 @@ class Types(Case):
         for negative in -1, -math.inf:
             self.assertRaises(ValueError, _types.packed, "float8_e8m0fnu", negative)
         for value, bits in ((1, 0x3f80), (-2, 0xc000), (1 + 2**-8, 0x3f80), (1 + 3 * 2**-8, 0x3f82), (math.inf, 0x7f80),
-                            (3.4e38, 0x7f80), (1e-45, 0)):
+                            (3.4e38, 0x7f80), (1e-45, 0), (math.nan, 0x7fc0)):
             self.assertEqual(_types.packed("bfloat16", value), bits.to_bytes(2, sys.byteorder), value)
         for nan in math.nan, struct.unpack("=f", struct.pack("=I", 0x7fffffff))[0]:
             self.assertTrue(math.isnan(_types.unpacked("bfloat16", _types.packed("bfloat16", nan))))

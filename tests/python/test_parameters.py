@@ -176,6 +176,7 @@ class Parameters(Balanced):
                 ({"pieces": into}, {1: segments, 2: 3, 3: 0}), ({"pieces": into, "fence": False, "stream": 1}, {1: segments, 3: 2})]),
             "Mapping.set_copy_options": (mem, "barcopy_set_copy_options", [
                 ({}, {1: {"flags": 0, "engine_read_min": 0, "engine_write_min": 0}}),
+                ({"engine_read_min": barcopy.ENGINE_AUTO}, {1: {"engine_read_min": FOREVER}}),
                 ({"engine_read_min": 4096}, {1: {"engine_read_min": 4096, "engine_write_min": 0}}),
                 ({"engine_write_min": 4096}, {1: {"engine_read_min": 0, "engine_write_min": 4096}})]),
             "Mapping.fence": (mem, "barcopy_fence", [({"use": barcopy.FULL}, {1: 4})]),

@@ -25,8 +25,8 @@ class Foreign:
 
 
 class ByDlpack:
-    def __init__(self, of):
-        self.__dlpack_device__ = of.__dlpack_device__
+    def __init__(self, device):
+        self.__dlpack_device__ = lambda: device
 
     def __dlpack__(self, **_):
         raise AssertionError("asked, which would end the capture")
@@ -87,7 +87,7 @@ class Streams(Balanced):
         buffer = bytearray(64)
         calls = {"write": lambda m, **s: m.write(b"x", 64, **s),
                  "write_bytes": lambda m, **s: m.write_bytes(b"x", 64, **s),
-                 "fill": lambda m, **s: self.gdr.map(m.address + 64, 64, stream=m._stream).fill(0, **s),
+                 "fill": lambda m, **s: m.part.fill(0, **s),
                  "read": lambda m, **s: m.read(1, **s), "read_into": lambda m, **s: m.read_into(buffer, **s),
                  "write_pieces": lambda m, **s: m.write_pieces([(64, b"x")], **s),
                  "read_pieces": lambda m, **s: m.read_pieces([(64, bytearray(1))], **s)}
@@ -97,9 +97,8 @@ class Streams(Balanced):
                 for default, given, waits in ((None, {}, False), (None, {"stream": self.stream}, True),
                                               (self.stream, {}, True), (self.stream, {"stream": None}, False),
                                               (None, {"stream": None}, False)):
-                    if name == "fill" and default:
-                        continue  # its mapping is made in the call
                     with self.gdr.map(address, size, stream=default) as m:
+                        m.part = self.gdr.map(address + 64, 64, stream=default)
                         before = self.mem.read(1)
                         value = self.pending()
                         call(m, **given)
@@ -162,15 +161,26 @@ class Streams(Balanced):
         with mock.patch.object(_stream, "_driver", Recorder), mock.patch.object(_stream, "_fast", lambda *_: -1):
             value = self.pending()
             self.assertEqual(self.mem.read(1, stream=self.stream), bytes([value]))
-            self.assertNotIn("cuDevicePrimaryCtxRetain", names)
+            self.assertEqual(names, ["addresses", "cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamSynchronize"])
             names.clear()
             self.mem.read(1, stream=2)  # of such a question a child dies that is forked later
-            self.assertNotIn("cuStreamIsCapturing", names)
+            self.assertEqual(names, ["addresses", "cuCtxGetCurrent", "cuStreamSynchronize"])
             current = ctypes.c_void_p()
             self.cuda.call("cuCtxPopCurrent_v2", ctypes.byref(current))
             self.addCleanup(self.cuda.call, "cuCtxPushCurrent_v2", current)
             self.mem.read(1, stream=self.stream)
             self.assertIn("cuDevicePrimaryCtxRetain", names)
+            for name in "cuCtxGetCurrent", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuStreamSynchronize":
+                with self.subTest(name), mock.patch.object(driver, name, lambda *_: 3):
+                    try:
+                        self.mem.read(1, stream=self.stream)
+                    except RuntimeError as why:
+                        self.assertIn(name.split("_")[0] + " fails with CUDA's error 3", str(why))
+                        left = ctypes.c_void_p(1)
+                        self.cuda.call("cuCtxGetCurrent", ctypes.byref(left))
+                        self.assertIsNone(left.value)
+                    else:
+                        self.fail("no error")
         if mapping._fast:  # all of it is the extension's
             self.cuda.call("cuCtxPushCurrent_v2", current)
             with mock.patch.object(driver, "cuCtxGetCurrent", None):
@@ -191,8 +201,12 @@ class Streams(Balanced):
                 self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.mem.read, stream=asked)
                 self.assertRaisesRegex(RuntimeError, "stream=None", self.gdr.map, self.mem, stream=asked)
                 if asked == 1:  # a producer of DLPack makes it wait for its own
-                    self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.gdr.map, ByDlpack(self.mem))
+                    self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.gdr.map, ByDlpack((2, 0)))
+                    self.assertRaisesRegex(AssertionError, "asked", self.gdr.map, ByDlpack((3, 0)))  # of the host
             self.mem.read(1)
+            for code in 900, 901, 906:
+                with mock.patch.object(_stream._driver(), "cuStreamIsCapturing", lambda *_, code=code: code):
+                    self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", _stream.refuse_capture, 5)
             self.cuda.call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
             self.assertTrue(graph.value)
 
