@@ -122,8 +122,8 @@ class Mapping(Closable, Sized):
         size = -1
         if type(obj).__name__ == "Tensor" and isinstance(obj, tensor_type()):
             obj, size = tensor_memory(obj, self._where.type)
-        return not _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size, offset,
-                         into)
+        return not _fast(function, self._life, self._handle, self.pointer, self.nbytes, self._letters, obj, size,
+                         offset, into)
 
     def _use(self, call, *arguments):
         """Calls the library on the handle, and keeps the handle until the call returns: the Life is on the stack."""

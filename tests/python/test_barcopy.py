@@ -1486,7 +1486,7 @@ a = numpy.from_dlpack(mapping)
         self.assertRaisesRegex(TypeError, "a used one", self.gdr.map, used)
         for change, text in ({"ndim": -1}, "-1 dimensions"), ({"ndim": 65}, "65 dimensions"), \
                 ({"data": 0}, "address of"), \
-                ({"data": 0, "length": 0}, "no bytes"), ({"bits": 12}, "elements of 12 bits"), ({"major": 2}, "DLPack 2"), \
+                ({"data": 0, "length": 0}, "no bytes"), ({"bits": 12}, "of 12 bits"), ({"major": 2}, "DLPack 2"), \
                 ({"length": -3}, "negative"), ({"length": 0}, "no bytes"), ({"bits": 0}, "elements of 0 bits"), \
                 ({"lanes": 2, "bits": 16}, None), ({"strides": None}, None):
             class Changed(Foreign):

@@ -372,8 +372,8 @@ class Consumers(Balanced):
     def runs(self, program):
         """With the consumer's library; what hangs is killed."""
         with tempfile.TemporaryDirectory() as top:
-            subprocess.run(["gcc", "-shared", "-fPIC", "-pthread", "-o", top + "/consumer.so", "-x", "c", "-"], input=CONSUMER,
-                           text=True, check=True)
+            subprocess.run(["gcc", "-shared", "-fPIC", "-pthread", "-o", top + "/consumer.so", "-x", "c", "-"],
+                           input=CONSUMER, text=True, check=True)
             done = subprocess.run([sys.executable, "-c", program, top + "/consumer.so"], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ended\n", ""))
