@@ -170,6 +170,7 @@ class Streams(Balanced):
             self.addCleanup(self.cuda.call, "cuCtxPushCurrent_v2", current)
             self.mem.read(1, stream=self.stream)
             self.assertIn("cuDevicePrimaryCtxRetain", names)
+            self.assertLess(names.index("cuCtxPopCurrent_v2"), names.index("cuDevicePrimaryCtxRelease_v2"))
             for name in "cuCtxGetCurrent", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuStreamSynchronize":
                 with self.subTest(name), mock.patch.object(driver, name, lambda *_: 3):
                     try:
