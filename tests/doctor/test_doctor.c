@@ -4,7 +4,7 @@
  * of it on a described machine, for machines.py: `test_doctor ROOT [json]
  * <PROBES` reads files below ROOT, takes the rest from its input, prints the report and ends with its
  * status. A line of the input is the path of a member of struct probes, and its value:
- * "gpu/1/trial/0/step done".
+ * "gpu/1/trial/0/step done". `test_doctor probes` prints what the probes find here, for test_doctor.sh.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -230,7 +230,7 @@ static const struct field node_fields[] = {
 	F(probe_gpu, bar1_total, INT), F(probe_gpu, bar1_used, INT), F(probe_gpu, bar1_free, INT),
 	F(probe_gpu, memory, INT), ITEMS(probe_gpu, trial, trials, trial_fields), END
 }, probes_fields[] = {
-	F(probes, date, TEXT), F(probes, machine, TEXT),
+	F(probes, stand_in, BOOL), F(probes, date, TEXT), F(probes, machine, TEXT),
 	F(probes, release, TEXT), F(probes, euid, INT), F(probes, hypervisor, TEXT),
 	F(probes, cpus, TEXT), F(probes, env.backend, TEXT), F(probes, env.dmabuf_mmap, TEXT),
 	F(probes, env.visible, TEXT), F(probes, env.cuda_visible, TEXT),
@@ -336,23 +336,40 @@ static const struct unit_test tests[] = {
 	{ "cpus", cpus, NULL },		{ "nothing", nothing, NULL },
 };
 
-/* The nodes of this machine as the probe finds them, a line each: for test_doctor.sh. */
-static int show_nodes(void)
+static long long number(const char *at, size_t size)
 {
-	const struct probes *p = probes_make();
+	return size == 4 ? *(const int *)(const void *)at : *(const int64_t *)(const void *)at;
+}
 
-	for (const struct probe_node *n = p->node; n < p->node + p->nodes; n++)
-		printf("%s: %s, mode %04o, owner %d:%d, %d:%d, error %d\n", n->path,
-		       n->exists ? "there" : "missing", n->mode, n->uid, n->gid, n->major, n->minor,
-		       n->error);
-	return 0;
+/* What the probes find: a line for each element of a list, with its members that are not 0. */
+static void show(const struct field *fields, const char *p, const char *name)
+{
+	fputs(name, stdout);
+	for (const struct field *f = fields; f->name; f++) {
+		const char *at = p + f->offset;
+		bool text = f->kind == TEXT || f->kind == BOOL;
+		long long v = text		? *at
+			      : f->kind == LIST ? number(p + f->count_offset, 4)
+						: number(at, f->size);
+
+		if (v && text)
+			printf("  %s %s", f->name, f->kind == TEXT ? at : "yes");
+		else if (v)
+			printf(strcmp(f->name, "mode") ? "  %s %lld" : "  %s %#llo", f->name, v);
+	}
+	putchar('\n');
+	for (const struct field *f = fields; f->name; f++)
+		for (int i = 0; f->kind == LIST && i < number(p + f->count_offset, 4); i++)
+			show(f->fields, p + f->offset + (size_t)i * f->size, f->name);
 }
 
 int main(int argc, char **argv)
 {
 	tool_name = "gdrcopy_doctor"; /* in the JSON document */
-	if (argc > 1 && !strcmp(argv[1], "nodes"))
-		return show_nodes();
+	if (argc > 1 && !strcmp(argv[1], "probes")) {
+		show(probes_fields, (const char *)probes_make(), "probes");
+		return 0;
+	}
 	if (argc > 1 && strchr(argv[1], '/'))
 		return (int)report(argv[1], replay(stdin), argc > 2, stdout);
 	return unit_main(argv, "doctor", tests, COUNT(tests));

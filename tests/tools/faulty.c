@@ -2,8 +2,8 @@
 /*
  * Preloaded under a tool, it plants one fault of a library or system: the tool must notice. FAULT names
  * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
- * writes the byte behind its range), error (writes fail), drop (barcopy_put32() stores nothing),
- * dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
+ * writes the byte behind its range), error (writes fail), map (maps fail), drop (barcopy_put32() stores
+ * nothing), dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
  * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
  * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its
  * alarm, too), exit and kill (each child but the first BYTE ends as soon as it is there, with status 9 or
@@ -88,6 +88,12 @@ int gdr_close(gdr_t g)
 {
 	REAL(gdr_close)
 	return fault_is("leak") ? 0 : real(g);
+}
+
+int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
+{
+	REAL(gdr_map_v2)
+	return fault_is("map") ? EAGAIN : real(g, handle, va, size, flags);
 }
 
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)

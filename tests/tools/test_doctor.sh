@@ -19,34 +19,6 @@ else
 	skip "the described machines" "no python3"
 fi
 
-# ---- device nodes, as a machine has them -----------------------------------------------------------
-# Nodes that open, one that does not (no terminal), a file and a directory in the place of one, two that are missing.
-nodes() {
-	unshare -rm setsid -w sh -ec '
-		mkdir "$1/dev" && mount -t tmpfs none "$1/dev" && cd "$1/dev"
-		for node in nvidiactl=null nvidia0=zero nvidia2=tty; do
-			touch "${node%=*}" && mount --bind "/dev/${node#*=}" "${node%=*}"
-		done
-		umask 027 && touch gdrdrv && mkdir nvidia7 && mount --rbind "$1/dev" /dev
-		exec env -u LD_PRELOAD LD_LIBRARY_PATH= "$2/tests/test_doctor" nodes' sh "$tmp" "$build"
-}
-if unshare -rm true 2>/dev/null; then
-	nodes >"$out" 2>"$err" </dev/null
-	cat >"$tmp/nodes" <<-'END'
-		/dev/nvidiactl: there, mode 0666, owner 0:0, 1:3, error 0
-		/dev/nvidia-uvm: missing, mode 0000, owner 0:0, 0:0, error 2
-		/dev/gdrdrv: there, mode 0640, owner 0:0, 0:0, error 25
-		/dev/nvmap: missing, mode 0000, owner 0:0, 0:0, error 2
-		/dev/nvidia0: there, mode 0666, owner 0:0, 1:5, error 0
-		/dev/nvidia2: there, mode 0666, owner 0:0, 5:0, error 6
-		/dev/nvidia7: there, mode 0750, owner 0:0, 0:0, error 25
-	END
-	sed -i -E 's/owner [0-9]+:[0-9]+/owner 0:0/' "$out" # in a user namespace the host's root is nobody
-	check "each device node is an entry" diff "$tmp/nodes" "$out"
-else
-	skip "device nodes" "no mount namespace here"
-fi
-
 # ---- options and exit codes ------------------------------------------------------------------------
 run "$tool" --help
 expect "--help" 0 '^  0  ordinary GPU memory can be mapped on every GPU'
@@ -146,11 +118,15 @@ make_library() {
 	${CC:-cc} -shared -fPIC "-Wl,-soname,$2" -o "$tmp/$1/$2" -x c - 2>"$err"
 }
 if make_library kinds libnvidia-ml.so.1 <<-'END'; then
+	#include <stdlib.h>
+	#include <string.h>
+	static int is(int kind) { const char *set = getenv("KINDS"); return set && strchr(set, kind); }
 	int nvmlInit_v2(void) { return 0; }
 	int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) { *device = (void *)id; return 0; }
-	int nvmlDeviceGetBAR1MemoryInfo(void *device, void *info) { return 3; }
-	const char *nvmlErrorString(int result) { return "Not Supported"; }
-	int nvmlSystemGetConfComputeState(unsigned state[3]) { state[0] = 2, state[1] = 1, state[2] = 0; return 0; }
+	int nvmlDeviceGetBAR1MemoryInfo(void *device, long long info[3]) { info[0] = 3, info[1] = 4, info[2] = 5; return is('b') ? 0 : 3; }
+	int nvmlDeviceGetMemoryInfo(void *device, long long info[3]) { info[0] = 6, info[1] = 7, info[2] = 8; return is('m') ? 3 : 0; }
+	const char *nvmlErrorString(int result) { return is('t') ? NULL : "Not Supported"; }
+	int nvmlSystemGetConfComputeState(unsigned state[3]) { state[0] = 2, state[1] = !is('c'), state[2] = 0; return is('f') ? 3 : 0; }
 END
 	run LD_PRELOAD="$tmp/kinds/libnvidia-ml.so.1" "$tool" --sim "$sim"
 	expect "confidential computing, according to NVML" $status 'note +confidential computing is on'
@@ -191,6 +167,119 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 else
 	skip "a child that ends at once" "no compiler"
 fi
+
+# ---- what the probes find, as stored in tests/doctor/probes.txt ------------------------------------
+golden=tests/doctor/probes.txt
+: >"$tmp/probes"
+
+# Nodes that open, one that does not (no terminal), a file and a directory in the place of one, two that are missing.
+# Without root all owners are one; what root would find is put in.
+map='' owners='s/^//'
+[ "$(id -u)" -eq 0 ] || { map=-r && owners='s/  [ug]id [0-9]+//g;s,^(.*/gdrdrv .*  mode 0640),\1  uid 1  gid 2,'; }
+nodes() {
+	# shellcheck disable=SC2086,SC2016 # none or one word; expanded inside
+	unshare $map -m setsid -w sh -ec '
+		mkdir "$1/dev" && mount -t tmpfs none "$1/dev" && cd "$1/dev"
+		for node in nvidiactl=null nvidia0=zero nvidia2=tty nvidia31=null; do
+			touch "${node%=*}" && mount --bind "/dev/${node#*=}" "${node%=*}"
+		done
+		umask 027 && touch gdrdrv nvidia32 && mkdir nvidia7
+		[ "$3" ] || chown 1:2 gdrdrv
+		mount --rbind "$1/dev" /dev
+		exec env -u LD_PRELOAD LD_LIBRARY_PATH= "$2/tests/test_doctor" probes' sh "$tmp" "$build" "$map"
+}
+echo '[nodes]' >>"$tmp/probes"
+# shellcheck disable=SC2086
+if unshare $map -m true 2>/dev/null; then
+	nodes 2>"$err" </dev/null | sed -n -E "$owners;/^node/p" >>"$tmp/probes"
+else
+	skip "device nodes" "no mount namespace here"
+	sed -n '/^node/p' "$golden" >>"$tmp/probes"
+fi
+
+# On the stand-in, with both stand-ins of nodes: all lines of the first row, the other lines of the rest; without what
+# the machine decides. NAME|VARIABLES|COMMAND before the program.
+both=$sim/libnvidia_node.so:$sim/libgdrdrv_node.so
+: >"$tmp/first"
+probed() {
+	while IFS='|' read -r name vars command; do
+		# shellcheck disable=SC2086 # several words
+		run LD_LIBRARY_PATH="$sim" GDRSIM_DIR="$sim" LD_PRELOAD="$both" \
+			GDRSIM_DRIVER_VERSION=13030 GDRSIM_DEVICES=1 $vars $command "$build/tests/test_doctor" probes
+		echo "[$name]"
+		[ "$rc" -eq 0 ] || sed "s/^/exit status $rc: /" "$err"
+		sed -E -e '/^node/d;s/  date .*  cpus [^ ]*//;s/  node [0-9]+$//;s/0x[0-9a-f]{9,}/ADDRESS/g' \
+			-e "s,$sim,SIM,;s,$tmp,TMP," "$out" >"$tmp/now"
+		diff "$tmp/first" "$tmp/now" | sed -n 's/^> //p'
+		[ -s "$tmp/first" ] || cp "$tmp/now" "$tmp/first"
+	done >>"$tmp/probes"
+}
+if [ -e "$tmp/faulty.so" ] && [ -e "$tmp/kinds/libnvidia-ml.so.1" ]; then
+	mkdir "$tmp/broken" && touch "$tmp/broken/libcuda.so.1" "$tmp/broken/libnvidia-ml.so.1"
+	for name in Init_v2 DeviceGetHandleByPciBusId_v2 DeviceGetBAR1MemoryInfo ErrorString DeviceGetMemoryInfo; do
+		sed "s/nvml$name/NVML$name/" "$tmp/kinds/libnvidia-ml.so.1" >"$tmp/no-$name.so" # of the same length
+	done
+	probed <<-END
+		one GPU
+		three GPUs|GDRSIM_DEVICES=3
+		no GPU|GDRSIM_DEVICES=0
+		variables|GDRCOPY_BACKEND=gdrdrv GDRCOPY_USE_DMABUF_MMAP=1 NVIDIA_VISIBLE_DEVICES=all CUDA_VISIBLE_DEVICES=1 container=podman KUBERNETES_SERVICE_HOST=10.0.0.1
+		an integrated GPU|GDRSIM_INTEGRATED=1
+		no dma-bufs|GDRSIM_DMABUF=0
+		rm maps nothing|GDRSIM_RM_PROTECTED=1
+		another GPU|GDRSIM_GPU_NAME=NVIDIA_H200 GDRSIM_PCI_DOMAIN=43981 GDRSIM_BAR1_MIB=512
+		no gdrdrv|LD_PRELOAD=$sim/libnvidia_node.so
+		libraries that do not load|LD_LIBRARY_PATH=$tmp/broken LD_PRELOAD=
+		NVML that does not load|LD_LIBRARY_PATH=$tmp/no-nvml:$tmp/broken LD_PRELOAD=$sim/libcuda.so.1:$both
+		NVML that does not start|GDRSIM_FAIL=nvmlInit:*=9
+		NVML without the GPU|GDRSIM_FAIL=nvmlDeviceGetHandleByPciBusId:*=6
+		NVML without the first GPU|GDRSIM_DEVICES=2 GDRSIM_FAIL=nvmlDeviceGetHandleByPciBusId:1=6
+		NVML without BAR1|GDRSIM_FAIL=nvmlDeviceGetBAR1MemoryInfo:*=3
+		NVML's answers|KINDS=b LD_PRELOAD=$tmp/kinds/libnvidia-ml.so.1:$both
+		NVML without GPU memory|KINDS=bm LD_PRELOAD=$tmp/kinds/libnvidia-ml.so.1:$both
+		NVML without texts|KINDS=t LD_PRELOAD=$tmp/kinds/libnvidia-ml.so.1:$both
+		NVML without confidential computing|KINDS=bc LD_PRELOAD=$tmp/kinds/libnvidia-ml.so.1:$both
+		NVML that fails to say so|KINDS=bf LD_PRELOAD=$tmp/kinds/libnvidia-ml.so.1:$both
+		NVML lacks nvmlInit_v2|KINDS=b LD_PRELOAD=$tmp/no-Init_v2.so:$both
+		NVML lacks nvmlDeviceGetHandleByPciBusId_v2|KINDS=b LD_PRELOAD=$tmp/no-DeviceGetHandleByPciBusId_v2.so:$both
+		NVML lacks nvmlDeviceGetBAR1MemoryInfo|KINDS=b LD_PRELOAD=$tmp/no-DeviceGetBAR1MemoryInfo.so:$both
+		NVML lacks nvmlErrorString|KINDS=b LD_PRELOAD=$tmp/no-ErrorString.so:$both
+		NVML lacks nvmlDeviceGetMemoryInfo|KINDS=b LD_PRELOAD=$tmp/no-DeviceGetMemoryInfo.so:$both
+		no memory|GDRSIM_FAIL=cuMemAlloc:*=2,cuMemHostAlloc:*=1
+		no right to memory|GDRSIM_FAIL=cuMemAlloc:*=800,cuMemHostAlloc:*=801
+		wrong bytes of the CPU|FAULT=write BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
+		wrong bytes of CUDA|FAULT=read BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
+		no map|FAULT=map LD_PRELOAD=$tmp/faulty.so:$both
+		no copy|FAULT=error LD_PRELOAD=$tmp/faulty.so:$both
+		trials that crash|FAULT=crash LD_PRELOAD=$tmp/faulty.so:$both
+		children that end|FAULT=exit BYTE=0 LD_PRELOAD=$tmp/faulty.so:$both
+		few descriptors||prlimit -n10:4096
+		too few descriptors||prlimit -n40:40
+		descriptors enough||prlimit -n64:64
+	END
+	sed '/define CUDA_DL_OPTIONAL/,$d;s/_v2)/)/' tools/common/cuda.h | sed -n 's/^\tX([A-Za-z]*, \(.*\)).*/\1/p' |
+		sed 's/.*/& fails|GDRSIM_FAIL=&:*=46/' | probed
+	if [ "${3-}" = refresh ]; then
+		cp "$tmp/probes" "$golden"
+	elif diff -u "$golden" "$tmp/probes" >"$out" 2>&1; then
+		check "what the probes find is as in probes.txt" true
+	else
+		fail "what the probes find is as in probes.txt" "make refresh-reports writes it; a difference is to be read"
+	fi
+else
+	skip "what the probes find" "no compiler"
+fi
+
+# the machine itself
+before=$(date -u +%FT%TZ)
+run LD_LIBRARY_PATH="$sim" GDRSIM_DIR="$sim" GDRSIM_DEVICES=0 "$build/tests/test_doctor" probes
+user=$(id -u) virtual=
+[ "$user" -ne 0 ] || user=
+! grep -qw hypervisor /proc/cpuinfo || virtual='  hypervisor (KVMKVMKVM|[^K].*)'
+expect "the machine itself" 0 "^probes .*  date [-0-9]+T[:0-9]+Z  machine $(uname -m)  release $(uname -r)\
+${user:+  euid $user}$virtual  cpus $(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status)  library"
+found=$(sed -n 's/.*  date \([^ ]*\).*/\1/p' "$out")
+check "the date" sh -c "printf '%s\n' '$before' '$found' '$(date -u +%FT%TZ)' | sort -c"
 
 documented gdrcopy_doctor
 
