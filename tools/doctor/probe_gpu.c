@@ -44,6 +44,7 @@ static void describe(struct probe_gpu *g, int ordinal)
 	struct gpu gpu = { .ordinal = ordinal };
 
 	g->ordinal = ordinal;
+	snprintf(g->nvml_error, sizeof(g->nvml_error), "NVML was not asked");
 	if (cu.DeviceGet(&gpu.dev, ordinal) != CUDA_SUCCESS)
 		return;
 	if (cu.DeviceGetName(g->name, sizeof(g->name), gpu.dev) != CUDA_SUCCESS)
@@ -54,7 +55,6 @@ static void describe(struct probe_gpu *g, int ordinal)
 		*c = (char)tolower((unsigned char)*c);
 	g->integrated = gpu_has(&gpu, CU_DEVICE_ATTRIBUTE_INTEGRATED);
 	g->dmabuf = gpu_has(&gpu, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
-	snprintf(g->nvml_error, sizeof(g->nvml_error), "NVML was not asked");
 }
 
 void probe_cuda(struct probes *p)
