@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests of the tools on the stand-in: every option, every exit code, everything that can be missing,
-# and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR.
+# and that a wrong byte is found. Usage: test_tools.sh BUILD_DIR SIM_DIR [refresh]: that writes texts.txt.
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 PATH=$build:$PATH
@@ -13,6 +13,65 @@ quick() {
 	# shellcheck disable=SC2086 # several words
 	run "$@" $few
 }
+
+# ---- what the tools say, as stored in tests/tools/texts.txt ------------------------------------------
+# NAME|VARIABLES|COMMAND: its exit status and the lines that the first row of the same command has not, without what
+# differs from run to run.
+says() {
+	while IFS='|' read -r name vars command; do
+		# shellcheck disable=SC2086 # several words
+		run LD_LIBRARY_PATH="$sim" GDRSIM_DIR="$sim" LD_PRELOAD="$sim/libnvidia_node.so" $vars $command
+		sed -E -e "s,$tmp/lacks/[^/]*,SIM,g;s,$sim,SIM,g;s/0x[0-9a-f]{9,}/ADDRESS/g;s/[a-z]+\.c:[0-9]+/LINE/" \
+			-e '/^CPU: |version"/d;/seconds|\([0-9.]+ s\)|^ +[0-9]|^Round/s/ *[0-9]+\.[0-9]+(e[-+][0-9]+)?/ N/g' \
+			"$out" "$err" >"$tmp/now"
+		echo "[$name] $rc"
+		known=$tmp/known.$(cksum <<<"$command" | tr -d ' ')
+		[ -e "$known" ] || : >"$known"
+		diff "$known" "$tmp/now" | sed -n 's/^> //p'
+		[ -s "$known" ] || cp "$tmp/now" "$known"
+	done >>"$tmp/texts"
+}
+# libcuda without the call
+lacks() { # lacks CALL
+	mkdir -p "$tmp/lacks/$1"
+	sed -z "s/^$1\$/X${1#?}/" "$sim/libcuda.so.1" >"$tmp/lacks/$1/libcuda.so.1" # a string of the same length
+}
+plain="gdrcopy_copybw -w 0 -r 0 -s 64" vmm="gdrcopy_copybw -w 0 -r 0 -s 64 -a cuMemCreate" kernels="gdrcopy_pplat -t 3 -u 60"
+sanity="gdrcopy_sanity -t basic -t vmm_chunks -t host_cached -t mapping_type"
+says <<-END
+	copybw||$plain
+	copybw -a cuMemCreate||$vmm
+	pplat||$kernels
+	sanity||$sanity
+	sanity -v||gdrcopy_sanity -t mapping_type -t two_types -t fd_calls -v
+	sanity --json||gdrcopy_sanity -t mapping_type -t two_types -t fd_calls --json
+	sanity --json -a||gdrcopy_sanity -a cuMemHostAlloc -t basic --json
+	sanity -l||gdrcopy_sanity -l
+	copybw --help||gdrcopy_copybw --help
+	an integrated GPU|GDRSIM_INTEGRATED=1|$sanity
+	host memory||gdrcopy_sanity -a cuMemHostAlloc -t basic
+	a GPU without a name|GDRSIM_FAIL=cuDeviceGetName:*=46,cuDeviceGetPCIBusId:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic --json
+	no version|GDRSIM_FAIL=cuDriverGetVersion:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic
+END
+sed -n 's/^\tX([A-Za-z0-9]*, \(.*\)).*/\1/p' "$root/tools/common/cuda.h" |
+	grep -vE 'Graph|Capture|Async$|Managed|GetInfo|Memset|Shareable|StreamQuery|PointerGet' >"$tmp/calls"
+while read -r call; do
+	lacks "$call"
+	case $call in
+	cuModule* | cuLaunch* | cuStream*) command=$kernels ;;
+	cuMem[ACGRSU]*) command=$vmm ;;
+	*) command=$plain ;;
+	esac
+	echo "no $call|LD_LIBRARY_PATH=$tmp/lacks/$call|$command"
+	echo "${call%_v2} fails|GDRSIM_FAIL=${call%_v2}:*=46|$sanity"
+done <"$tmp/calls" | says
+if [ "${3-}" = refresh ]; then
+	cp "$tmp/texts" "$here/texts.txt"
+	finish
+fi
+diff -u "$here/texts.txt" "$tmp/texts" >"$out" 2>&1 && : >"$err"
+rc=$?
+expect "the texts are those of texts.txt: make refresh-reports writes them; a difference is to be read" 0
 
 # ---- what a library says of a GPU is printed as plain text ------------------------------------------
 evil=$'GPU\e]0;title\a\nfault \x9b31m \xc3\xa9'
