@@ -97,16 +97,22 @@ static void links(void)
 
 static void long_names(void)
 {
-	char path[2 * ROOT_PATH];
+	char path[2 * ROOT_PATH], target[16];
+	struct dirent **names;
 
 	begin();
-	memset(path, 'a', sizeof(path));
-	path[sizeof(path) - 1] = '\0';
-	fails(path, ENAMETOOLONG);
-	for (size_t i = 0; i + 1 < ROOT_PATH; i += 2)
+	put("file", "", 0);
+	for (size_t i = 0; i + 1 < sizeof(path); i += 2)
 		memcpy(path + i, "/.", 2);
-	path[ROOT_PATH - 1] = '\0';
-	ck_assert(root_exists(&root, path));
+	strcpy(path + ROOT_PATH - strlen("/file"), "/file");
+	fails(path, ENAMETOOLONG);
+	ck_assert(!root_exists(&root, path));
+	ck_assert_int_eq(root_link(&root, path, target, sizeof(target)), -ENAMETOOLONG);
+	ck_assert_int_eq(root_list(&root, path, &names), -ENAMETOOLONG);
+	is(path + 2, "");
+	path[ROOT_PATH - strlen("/file")] = '\0';
+	ck_assert_int_eq(root_list(&root, path, &names), 2);
+	root_list_free(names, 2);
 	end();
 }
 

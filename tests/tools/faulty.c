@@ -7,12 +7,14 @@
  * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
  * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its
  * alarm, too), exit and kill (each child but the first BYTE ends as soon as it is there, with status 9 or
- * by signal 9).
+ * by signal 9), node (a process ends where it opens /dev/nvidia2).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -146,6 +148,20 @@ pid_t fork(void)
 		raise(SIGKILL);
 	children++;
 	return pid;
+}
+
+int open(const char *path, int flags, ...)
+{
+	REAL(open)
+	va_list ap;
+	int mode;
+
+	va_start(ap, flags);
+	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, int) : 0;
+	va_end(ap);
+	if (fault_is("node") && !strcmp(path, "/dev/nvidia2"))
+		raise(SIGKILL);
+	return real(path, flags, mode);
 }
 
 int munmap(void *addr, size_t length)

@@ -170,8 +170,6 @@ fi
 
 # ---- what the probes find, as stored in tests/doctor/probes.txt ------------------------------------
 golden=tests/doctor/probes.txt
-: >"$tmp/probes"
-
 # Nodes that open, one that does not (no terminal), a file and a directory in the place of one, two that are missing.
 # Without root all owners are one; what root would find is put in.
 map='' owners='s/^//'
@@ -179,22 +177,23 @@ map='' owners='s/^//'
 nodes() {
 	# shellcheck disable=SC2086,SC2016 # none or one word; expanded inside
 	unshare $map -m setsid -w sh -ec '
-		mkdir "$1/dev" && mount -t tmpfs none "$1/dev" && cd "$1/dev"
+		mkdir -p "$1/dev" && mount -t tmpfs none "$1/dev" && cd "$1/dev"
 		for node in nvidiactl=null nvidia0=zero nvidia2=tty nvidia31=null; do
 			touch "${node%=*}" && mount --bind "/dev/${node#*=}" "${node%=*}"
 		done
 		umask 027 && touch gdrdrv nvidia32 && mkdir nvidia7
 		[ "$3" ] || chown 1:2 gdrdrv
 		mount --rbind "$1/dev" /dev
-		exec env -u LD_PRELOAD LD_LIBRARY_PATH= "$2/tests/test_doctor" probes' sh "$tmp" "$build" "$map"
+		export LD_PRELOAD="$4" LD_LIBRARY_PATH= FAULT=node
+		exec "$2/tests/test_doctor" probes' sh "$tmp" "$build" "$map" "$1" 2>"$err" </dev/null |
+		sed -n -E "$owners;/^node/p"
 }
-echo '[nodes]' >>"$tmp/probes"
 # shellcheck disable=SC2086
 if unshare $map -m true 2>/dev/null; then
-	nodes 2>"$err" </dev/null | sed -n -E "$owners;/^node/p" >>"$tmp/probes"
+	{ echo '[nodes]' && nodes "" && echo '[... one whose open ends the process]' && nodes "$tmp/faulty.so"; } >"$tmp/probes"
 else
 	skip "device nodes" "no mount namespace here"
-	sed -n '/^node/p' "$golden" >>"$tmp/probes"
+	sed '/^\[one GPU/,$d' "$golden" >"$tmp/probes"
 fi
 
 # On the stand-in, with both stand-ins of nodes: all lines of the first row, the other lines of the rest; without what
