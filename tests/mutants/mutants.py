@@ -21,7 +21,7 @@ it: an equivalent stays one until its own line changes, and a line that names no
 A program that exceeds its limit, on a machine that is busy, runs again alone, with a long one. Only a mutant that
 exceeds that too is dead by it: column `hangs`.
 
-Python's mutants meet its tests, without and with the extension; a tool's its scripts of tests/tools.
+Python's mutants meet its tests, without and with the extension; a tool's its scripts of tests/tools, the doctor's its program too.
 
 --fences takes out one fence of the copies after another instead: its instruction in fence.h, each call of it, and the
 rule that cached mappings need none. test_copy_fences must fail by an assertion.
@@ -55,7 +55,8 @@ PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(
 
 
 def tool_tests(file):
-    return [f'tools/test_{name}' for name in TOOL_TESTS[re.split('[/.]', file)[1]].split()]
+    part = re.split('[/.]', file)[1]
+    return [f'tools/test_{name}' for name in TOOL_TESTS[part].split()] + ['test_doctor'] * (part == 'doctor')
 
 
 def layer(file):
