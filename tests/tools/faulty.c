@@ -2,12 +2,13 @@
 /*
  * Preloaded under a tool, it plants one fault of a library or system: the tool must notice. FAULT names
  * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
- * writes the byte behind its range), error (writes fail), map (maps fail), drop (barcopy_put32() stores
- * nothing), dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an unmap that
- * leaves the mapping), info (va not rounded), flag (revocation is hidden), child (a child's copies are
- * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its
- * alarm, too), exit and kill (each child but the first BYTE ends as soon as it is there, with status 9 or
- * by signal 9), node (a process ends where it opens /dev/nvidia2).
+ * writes the byte behind its range), unwritten, unread (nothing is copied), error (writes fail), map
+ * (maps fail), drop (barcopy_put32() stores nothing), dontfork (a child inherits the mapping), leak (a
+ * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), flag
+ * (revocation is hidden), child (a child's copies are served), open (a process gets one context), munmap
+ * (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the
+ * first BYTE ends as soon as it is there, with status 9 or by signal 9), node (a process ends where it
+ * opens /dev/nvidia2).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,7 +50,9 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, siz
 {
 	REAL(gdr_copy_to_mapping)
 	volatile unsigned char *at = map_d_ptr;
-	int rc = fault_is("error") ? EINVAL : real(handle, map_d_ptr, h_ptr, size);
+	int rc = fault_is("error")	 ? EINVAL
+		 : fault_is("unwritten") ? 0
+					 : real(handle, map_d_ptr, h_ptr, size);
 
 	if (!rc && the_byte() < size && fault_is("write"))
 		at[the_byte()] = (unsigned char)~((const unsigned char *)h_ptr)[the_byte()];
@@ -61,7 +64,7 @@ int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, siz
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size)
 {
 	REAL(gdr_copy_from_mapping)
-	int rc = real(handle, h_ptr, map_d_ptr, size);
+	int rc = fault_is("unread") ? 0 : real(handle, h_ptr, map_d_ptr, size);
 
 	if (!rc && the_byte() < size && fault_is("read"))
 		((unsigned char *)h_ptr)[the_byte()] ^= 255;

@@ -228,6 +228,9 @@ if [ -e "$tmp/faulty.so" ] && [ -e "$tmp/kinds/libnvidia-ml.so.1" ]; then
 		rm maps nothing|GDRSIM_RM_PROTECTED=1
 		another GPU|GDRSIM_GPU_NAME=NVIDIA_H200 GDRSIM_PCI_DOMAIN=43981 GDRSIM_BAR1_MIB=512
 		no gdrdrv|LD_PRELOAD=$sim/libnvidia_node.so
+		no nodes|GDRSIM_RM=absent GDRSIM_NODE=absent
+		nodes that may not be opened|GDRSIM_RM=denied GDRSIM_NODE=denied
+		GDRCOPY_BACKEND=host|GDRCOPY_BACKEND=host
 		libraries that do not load|LD_LIBRARY_PATH=$tmp/broken LD_PRELOAD=
 		NVML that does not load|LD_LIBRARY_PATH=$tmp/no-nvml:$tmp/broken LD_PRELOAD=$sim/libcuda.so.1:$both
 		NVML that does not start|GDRSIM_FAIL=nvmlInit:*=9
@@ -248,6 +251,8 @@ if [ -e "$tmp/faulty.so" ] && [ -e "$tmp/kinds/libnvidia-ml.so.1" ]; then
 		no right to memory|GDRSIM_FAIL=cuMemAlloc:*=800,cuMemHostAlloc:*=801
 		wrong bytes of the CPU|FAULT=write BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
 		wrong bytes of CUDA|FAULT=read BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
+		a write that is lost|FAULT=unwritten LD_PRELOAD=$tmp/faulty.so:$both
+		a read that is lost|FAULT=unread LD_PRELOAD=$tmp/faulty.so:$both
 		no map|FAULT=map LD_PRELOAD=$tmp/faulty.so:$both
 		no copy|FAULT=error LD_PRELOAD=$tmp/faulty.so:$both
 		trials that crash|FAULT=crash LD_PRELOAD=$tmp/faulty.so:$both
