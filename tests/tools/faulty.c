@@ -4,11 +4,11 @@
  * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
  * writes the byte behind its range), unwritten, unread (nothing is copied), error (writes fail), map
  * (maps fail), drop (barcopy_put32() stores nothing), dontfork (a child inherits the mapping), leak (a
- * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), flag
- * (revocation is hidden), child (a child's copies are served), open (a process gets one context), munmap
- * (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the
- * first BYTE ends as soon as it is there, with status 9 or by signal 9), node (a process ends where it
- * opens /dev/nvidia2).
+ * close that closes nothing), unmap (an unmap that leaves the mapping), info (va not rounded), wc,
+ * mapped (this member is wrong of a mapping), flag (revocation is hidden), child (a child's copies are
+ * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its
+ * alarm, too), exit and kill (each child but the first BYTE ends as soon as it is there, with status 9 or
+ * by signal 9), node (a process ends where it opens /dev/nvidia2).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -114,6 +114,10 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 
 	if (!rc && fault_is("info"))
 		info->va += 4096;
+	if (!rc && info->mapped && fault_is("wc"))
+		info->wc_mapping = !info->wc_mapping;
+	if (!rc && fault_is("mapped"))
+		info->mapped = 0;
 	return rc;
 }
 

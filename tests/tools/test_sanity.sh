@@ -221,7 +221,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	-ldl 2>"$err"; then
 	for pair in write:basic write:offsets read:basic read:unaligned info:unaligned \
 		unmap:access_after_unmap unmap:unmap_after_free flag:access_after_free child:fork_calls crash:words \
-		hang:pointer write:two_types write:force_pcie read:free_in_parent \
+		hang:pointer write:two_types wc:mapping_type mapped:mapping_type write:force_pcie read:free_in_parent \
 		write:free_in_child; do
 		planted "${pair%:*}" "${pair#*:}" FAULT="${pair%:*}" LD_PRELOAD="$tmp/faulty.so"
 	done
