@@ -126,7 +126,7 @@ class Elements(Case):
         m.write(9.0, 4)
         m.write([7, 8], 12)
         self.assertEqual(array.array("f", m.read()).tolist(), [1, 9, 3, 7, 8, 6.5])
-        m.write([[1], [2]], 4)  # any offset but 0
+        m.write([[1, 2], [3, 4]], 4)  # any offset but 0
         m.write([1, 2])
         m.write([])
         self.assertEqual((m[0, 0], m[0, 1], m[0, 2]), (1, 2, 2))
