@@ -216,6 +216,7 @@ class Mapping(Closable, Sized):
 
     def fill(self, value: Any, *, stream: Stream | Default | None = _OF_MAPPING) -> None:
         """Writes one element, such as 0, to all of it; a mapping without a type has bytes."""
+        self._refuse_read_only()
         zeros = isinstance(value, int) and not value  # of every type, known or not
         element = b"\0" if zeros else _types.packed(self._where.type, value)
         self._before(stream)

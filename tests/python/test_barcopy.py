@@ -704,7 +704,8 @@ class Views(Case):
         with self.assertRaises(TypeError):
             view[0] = 1
         for call in (lambda: m.write(b"x"), lambda: m.put32(0, 1), lambda: m.put64(0, 1),
-                     lambda: m.post_line(0, bytes(64)), lambda: m.write_pieces([(0, b"x")])):
+                     lambda: m.post_line(0, bytes(64)), lambda: m.write_pieces([(0, b"x")]), lambda: m.fill(0),
+                     lambda: m.fill(256, stream="none is waited for")):
             self.assertRaisesRegex(TypeError, "read-only", call)
         self.mem.write(b"seen")
         self.assertEqual(bytes(view[:4]), b"seen")
