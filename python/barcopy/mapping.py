@@ -59,6 +59,7 @@ class Mapping(Closable, Sized):
     nbytes: int
     read_only: bool
     _what = "mapping"
+    _given = None  # of the first export by DLPack
 
     def __init__(self, context, life, handle, pointer, where, read_only=False, stream=None):
         self.context = context
@@ -495,7 +496,8 @@ class Mapping(Closable, Sized):
         if copy or (dl_device is not None and tuple(dl_device) != device):
             raise BufferError("DLPack exports the memory itself, not a copy")
         _dlpack.sweep()
-        self._given = AtEnd(_dlpack.ended())  # ends with the mapping, and ends what nobody has taken
+        if not self._given:
+            self._given = AtEnd(_dlpack.ended())  # ends with the mapping, and ends what nobody has taken
         return _dlpack.capsule_of(self._where, self.address, device, max_version, self.read_only, self._in_use())
 
     # ---- attributes -------------------------------------------------------------------------

@@ -1452,7 +1452,9 @@ a = numpy.from_dlpack(mapping)
         self.assertTrue(self.gdr.map(Foreign(m)).read_only)
         self.assertRaisesRegex(BufferError, "read-only", m.__dlpack__)
         for mapped, flags in (m, 1), (self.m, 0):
-            capsule = mapped.__dlpack__(max_version=(1, 0))
+            capsule, end = mapped.__dlpack__(max_version=(1, 0)), mapped._given
+            mapped.__dlpack__(max_version=(1, 0))
+            self.assertIs(mapped._given, end)  # the end of an earlier one would look at each export again
             form = next(reversed(list(_dlpack._given.values())))[1]
             self.assertEqual((form.major, form.minor, form.flags), (1, 0, flags))
             del capsule, form
