@@ -227,12 +227,12 @@ def error(number):
 
 def integer(value, what):
     """
-    Any integer as an int: by __index__, else by __int__, which addresses and handles of CUDA's Python libraries have;
+    Any integer as an int: by __int__, which addresses and handles of CUDA's Python libraries have, or by __index__;
     TypeError for a float, a str, a bool, and others.
     """
     if not isinstance(value, (bool, float, str, bytes)):
         try:
-            return int(value)  # by either
+            return int(value)
         except TypeError:
             pass
     raise TypeError(f"{what} is an integer, not a {type(value).__name__}")
