@@ -1462,8 +1462,10 @@ a = numpy.from_dlpack(mapping)
         for form, offsets in (_dlpack._Managed, (0, 48, 56)), (_dlpack._Versioned, (0, 4, 8, 16, 24, 32)), \
                 (_dlpack._Tensor, (0, 8, 12, 16, 20, 21, 22, 24, 32, 40)):  # of dlpack.h
             self.assertEqual(tuple(getattr(form, name).offset for name, _ in form._fields_), offsets)
-        self.assertEqual([[name for name, _ in form._fields_] for form in (_dlpack._Managed, _dlpack._Versioned)],
-                         ["tensor context deleter".split(), "major minor context deleter flags tensor".split()])
+        self.assertEqual([" ".join(name for name, _ in form._fields_) for form in (
+            _dlpack._Managed, _dlpack._Versioned, _dlpack._Tensor)], [
+                "tensor context deleter", "major minor context deleter flags tensor",
+                "data device_type device_id ndim code bits lanes shape strides byte_offset"])
 
     def test_dlpack_refused(self):
         class Elsewhere(Foreign):

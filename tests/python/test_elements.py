@@ -187,6 +187,8 @@ class Types(Case):
             finite = [n for n in numbers if math.isfinite(n)]
             self.assertEqual((max(finite), min(n for n in finite if n > 0), 256 - len(finite)),
                              (largest, smallest, others), name)
+            if name.endswith("uz"):
+                self.assertTrue(math.isnan(numbers[0x80]), name)  # that of the negative zero
             for code, number in enumerate(numbers):
                 again = _types.unpacked(name, _types.packed(name, number))
                 self.assertTrue(again == number or again != again and number != number, (name, code))
