@@ -278,7 +278,8 @@ static int ask_gpus(const struct gdri_rm_session *s)
 		}
 		if (!rc)
 			return 0;
-		if (opened && !opens)
+		/* A GPU that could not be asked might have said yes. */
+		if (gdri_is_short(-err) || (opened && !opens && !gdri_is_short(rc)))
 			continue;
 		opened = opens;
 		err = -rc;
