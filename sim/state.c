@@ -91,7 +91,7 @@ bool sim_integrated(void)
 	return sim_env("GDRSIM_INTEGRATED", 0) != 0;
 }
 
-/* The proprietary flavour exports none, though RM's answer is the same (nv-dmabuf.c is the open one's). */
+/* The proprietary flavour exports none, though RM's answer is the same (docs/internals/rm.md). */
 bool sim_exports_dmabuf(void)
 {
 	return !sim_integrated() && sim_env("GDRSIM_DMABUF", 1) && sim_env("GDRSIM_RM_OPEN", 1);

@@ -128,26 +128,26 @@ rpm_place() {
 	local d=$tmp/rpm-place
 	have setpriv && [ "$(id -u)" = 0 ] || { echo "needs root and setpriv"; return 77; }
 	[ -e "$tmp/dist/dist/barcopy-$version.tar.xz" ] || { echo "no history here"; return 77; }
-	mkdir -p "$d/bin" && chmod 755 "$tmp" && mkdir -m 1777 "$d/shared" &&
+	mkdir -p "$d/bin" && chmod 755 "$tmp" && mkdir -m 1777 "$d/public" &&
 		printf '#!/bin/sh\necho "$3" >>%s\n. %s\n' "$d/places" "$d/then" >"$d/bin/rpmbuild" && chmod +x "$d/bin/rpmbuild" &&
 		: >"$d/then" || return
-	build() { O=$tmp/dist3 VERSION=$version RPM_WORK=$d/shared/work RPM_OUT=$d/out PATH=$d/bin:$PATH packaging/rpm.sh; }
+	build() { O=$tmp/dist3 VERSION=$version RPM_WORK=$d/public/work RPM_OUT=$d/out PATH=$d/bin:$PATH packaging/rpm.sh; }
 	build
-	setpriv --reuid 65534 --regid 65534 --clear-groups mkdir -m 777 "$d/shared/work" && build
-	rm -rf "$d/shared/work" && ln -s "$d/out" "$d/shared/work" && build
+	setpriv --reuid 65534 --regid 65534 --clear-groups mkdir -m 777 "$d/public/work" && build
+	rm -rf "$d/public/work" && ln -s "$d/out" "$d/public/work" && build
 	# One build waits for another, and gets the lock when another user has made the directory anew.
-	rm "$d/shared/work"
+	rm "$d/public/work"
 	cat >"$d/then" <<-END
-		[ ! -e $d/shared/other ] || return 0
+		[ ! -e $d/public/other ] || return 0
 		for i in \$(seq 50); do grep -q -- '-> FLOCK' /proc/locks && break; sleep 0.1; done
-		mv $d/shared/work $d/shared/other && setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'mkdir -m 777 $d/shared/work; : >$d/shared/work/x'
+		mv $d/public/work $d/public/other && setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'mkdir -m 777 $d/public/work; : >$d/public/work/x'
 	END
 	build &
-	until [ -d "$d/shared/work" ]; do sleep 0.1; done
+	until [ -d "$d/public/work" ]; do sleep 0.1; done
 	build
 	wait
-	ls -A "$d/shared" && cat "$d/places"
-	sed -i "s#.* $d/shared/work##" "$d/places"
+	ls -A "$d/public" && cat "$d/places"
+	sed -i "s#.* $d/public/work##" "$d/places"
 	head -n 1 "$d/places" | grep -qx '' && [ "$(sort -u "$d/places" | grep -cxE '\.[A-Za-z0-9]{6}')" = 3 ] &&
 		[ "$(grep -cx '' "$d/places")" = 2 ]
 }
