@@ -82,6 +82,17 @@ check() {
 	fi
 }
 
+# stored NAME FILE NOW [refresh]: the stored file is what was made now; with refresh NOW becomes the stored file
+stored() {
+	if [ "${4-}" = refresh ]; then
+		cp "$3" "$2"
+	elif diff -u "$2" "$3" >"$out" 2>"$err"; then
+		ok "$1"
+	else
+		fail "$1" "make refresh-reports writes ${2##*/}; a difference is to be read"
+	fi
+}
+
 # json NAME PYTHON [ARGUMENT...]: stdout is a JSON document d, for which the statements hold
 json() {
 	if command -v python3 >/dev/null; then

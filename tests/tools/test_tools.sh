@@ -65,13 +65,8 @@ while read -r call; do
 	echo "no $call|LD_LIBRARY_PATH=$tmp/lacks/$call|$command"
 	echo "${call%_v2} fails|GDRSIM_FAIL=${call%_v2}:*=46|$sanity"
 done <"$tmp/calls" | says
-if [ "${3-}" = refresh ]; then
-	cp "$tmp/texts" "$here/texts.txt"
-	finish
-fi
-diff -u "$here/texts.txt" "$tmp/texts" >"$out" 2>&1 && : >"$err"
-rc=$?
-expect "the texts are those of texts.txt: make refresh-reports writes them; a difference is to be read" 0
+stored "the texts are those of texts.txt" "$here/texts.txt" "$tmp/texts" "${3-}"
+[ "${3-}" != refresh ] || finish
 
 # ---- what a library says of a GPU is printed as plain text ------------------------------------------
 evil=$'GPU\e]0;title\a\nfault \x9b31m \xc3\xa9'
