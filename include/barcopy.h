@@ -237,7 +237,8 @@ int barcopy_get64(gdr_mh_t handle, const void *map_ptr, uint64_t *value);
 /**
  * A put that does not wait, for the last word of a message that the other side acknowledges. Where
  * the CPU has a store that leaves at once (MOVDIRI; write-combined mappings), the call is that
- * store without a fence: 10 to 30 ns instead of 155 to 200. Elsewhere a fence drives it out.
+ * store without a fence: in a loop 10 to 30 ns instead of 155 to 200, and 134 where all go to one
+ * line. Elsewhere a fence drives it out.
  *
  * Promised: the word is stored whole. It follows every earlier copy and put of this thread through
  * write-combined mappings and those of its own mapping's type, except vectored copies with
@@ -261,9 +262,10 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
  *
  * Promised: each aligned word of 8 bytes is stored whole, and the last one becomes visible last, so
  * it can be the flag of the 56 bytes before it. Where the CPU has MOVDIR64B and the mapping is
- * write-combined, the line is one write of 64 bytes, without a fence: 10 to 35 ns; elsewhere it is
- * a copy of 56 bytes, a copy's fence, and barcopy_post64(). The order with this thread's earlier
- * and later accesses is that of barcopy_post32(). Not promised: any order among the first 56 bytes.
+ * write-combined, the line is one write of 64 bytes, without a fence: in a loop 10 to 35 ns, and 95 to 133
+ * where all go to one place; elsewhere it is a copy of 56 bytes, a copy's fence, and
+ * barcopy_post64(). The order with this thread's earlier and later accesses is that of
+ * barcopy_post32(). Not promised: any order among the first 56 bytes.
  * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES (also: a
  *         read-only range).
  */
@@ -421,9 +423,9 @@ enum barcopy_map_range_flags {
  * @param handle   for the copies, which reach exactly this range; its gdr_info_v2_t.va is addr
  *                 rounded down to 64 KiB. The caller owns it until barcopy_unmap_range() or
  *                 gdr_close(); no other call ends it
- * @return 0; EINVAL (g, NULL, size 0, unknown flag or address, a range beyond its allocation);
- *         EOVERFLOW (addr + size wraps); ENOTSUP (memory of a kind that cannot be mapped here, or
- *         cannot be mapped read-only); ENOMEM (also: BAR1 is full and no region of a cache of this
+ * @return 0; EINVAL (g, NULL, size 0, unknown flag or address, a range beyond its allocation,
+ *         managed memory); EOVERFLOW (addr + size wraps); ENOTSUP (memory of a kind that cannot be
+ *         mapped here, or cannot be mapped read-only); ENOMEM (also: BAR1 is full and no region of a cache of this
  *         context is idle); EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
@@ -452,7 +454,8 @@ typedef struct barcopy_bar_info {
  * Initialises CUDA if necessary.
  * @param device  CUDA device ordinal
  * @return 0; EINVAL (device, NULL, info->struct_size); ENOTSUP (NVML is missing or does not report
- *         it: barcopy_last_error() says which); ENODEV (no CUDA driver); EIO.
+ *         it: barcopy_last_error() says which); ENODEV (no CUDA driver); ENOMEM, EACCES (CUDA does
+ *         not start); EIO.
  */
 int barcopy_get_bar_info(int device, barcopy_bar_info_t *info);
 
@@ -653,8 +656,7 @@ typedef struct barcopy_stats {
 	/** Copies into mappings and out of them, with BARCOPY_STATS_COPIES. Each piece of a
 	 *  vectored copy that is not empty is one. */
 	uint64_t copies_to, bytes_to, copies_from, bytes_from;
-	/** Words, with BARCOPY_STATS_COPIES: barcopy_put32(), barcopy_get32(), barcopy_wait32() and
-	 *  those of 64 bits. */
+	/** Words, with BARCOPY_STATS_COPIES: puts and posts, a posted line too; gets; waits. */
 	uint64_t puts, gets, waits;
 } barcopy_stats_t;
 

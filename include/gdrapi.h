@@ -148,9 +148,10 @@ typedef gdr_info_v2_t gdr_info_t;
  * can use it.
  *
  * @return the context, owned by the caller, or NULL with errno set: ENODEV (no backend works here),
- *         EACCES (no permission to open the node), EINVAL (GDRCOPY_BACKEND names no backend, or the
- *         node's driver is too old), ENOMEM, EMFILE, ENFILE, EIO (a node cannot be opened for
- *         another reason, or the GPU's driver failed).
+ *         EACCES (no permission to open a node, or /etc/barcopy/policy forbids rm), EINVAL
+ *         (GDRCOPY_BACKEND names no backend, or the gdrdrv driver is too old or needs a newer
+ *         library), ENOMEM, EMFILE, ENFILE, EIO (the GPU driver's node cannot be opened for another
+ *         reason, or the driver failed).
  */
 gdr_t gdr_open(void);
 
