@@ -3,7 +3,7 @@
  * The registration cache, for a message library whose caller passes the same addresses again and
  * again. The first get of an address pins and maps it; later gets find that mapping.
  *
- *     cc cache.c -lgdrapi -lcuda -o cache && ./cache
+ *     cc -I/usr/local/cuda/include cache.c -lgdrapi -lcuda -o cache && ./cache
  *
  * See in the output: the first get is by far the longest, as it alone pins (999 hits, 1 miss); and
  * a get after the free pins again, even if the new buffer has the old one's address.

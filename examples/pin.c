@@ -3,7 +3,7 @@
  * GDRCopy's own calls on a buffer that the program has allocated: open, pin, map, copy to the GPU
  * and back, unmap, unpin, close. Where one of the first three fails, cuMemcpy copies instead.
  *
- *     cc pin.c -lgdrapi -lcuda -o pin && ./pin
+ *     cc -I/usr/local/cuda/include pin.c -lgdrapi -lcuda -o pin && ./pin
  *
  * The output says which way the text went to the GPU, and why if that was cuMemcpy; then the time of
  * 8 bytes to the GPU and of 8 bytes back. On a GPU the mapping takes a small part of cuMemcpy's time.

@@ -4,7 +4,7 @@
  * PyTorch's. One call pins and maps a buffer. Buffers that lie close together share a pin, and so
  * their BAR1.
  *
- *     cc ranges.c -lgdrapi -lcuda -o ranges && ./ranges
+ *     cc -I/usr/local/cuda/include ranges.c -lgdrapi -lcuda -o ranges && ./ranges
  *
  * The output counts the pins: one for the eight ranges in one allocation of 1 MiB, and one more for
  * the read-only range, whose pages are mapped without write permission.

@@ -5,7 +5,7 @@
  * after it. The kernel writes its result into host memory and a flag after it, and the CPU polls
  * that flag in its own cache. Each poll of a flag in GPU memory would take a round trip of the link.
  *
- *     cc results.c -lgdrapi -lcuda -o results && ./results
+ *     cc -I/usr/local/cuda/include results.c -lgdrapi -lcuda -o results && ./results
  *
  * The output counts the requests whose result was right: all. The kernel is PTX, so that the program
  * needs no nvcc.
