@@ -262,8 +262,8 @@ int barcopy_post64(gdr_mh_t handle, void *map_ptr, uint64_t value);
  *
  * Promised: each aligned word of 8 bytes is stored whole, and the last one becomes visible last, so
  * it can be the flag of the 56 bytes before it. Where the CPU has MOVDIR64B and the mapping is
- * write-combined, the line is one write of 64 bytes, without a fence: in a loop 10 to 35 ns, and 95 to 133
- * where all go to one place; elsewhere it is a copy of 56 bytes, a copy's fence, and
+ * write-combined, the line is one write of 64 bytes, without a fence: in a loop 10 to 35 ns, and
+ * 95 to 133 where all go to one place; elsewhere it is a copy of 56 bytes, a copy's fence, and
  * barcopy_post64(). The order with this thread's earlier and later accesses is that of
  * barcopy_post32(). Not promised: any order among the first 56 bytes.
  * @return 0; EINVAL (handle, not mapped, misaligned, outside, line is NULL); EACCES (also: a
@@ -425,8 +425,8 @@ enum barcopy_map_range_flags {
  *                 gdr_close(); no other call ends it
  * @return 0; EINVAL (g, NULL, size 0, unknown flag or address, a range beyond its allocation,
  *         managed memory); EOVERFLOW (addr + size wraps); ENOTSUP (memory of a kind that cannot be
- *         mapped here, or cannot be mapped read-only); ENOMEM (also: BAR1 is full and no region of a cache of this
- *         context is idle); EMFILE; ENFILE; ENODEV; EACCES; EIO.
+ *         mapped here, or cannot be mapped read-only); ENOMEM (also: BAR1 is full and no region of
+ *         a cache of this context is idle); EMFILE; ENFILE; ENODEV; EACCES; EIO.
  */
 int barcopy_map_range(gdr_t g, uint64_t addr, size_t size, uint32_t flags, void **cpu_ptr,
 		  gdr_mh_t *handle);
