@@ -121,7 +121,7 @@ static void read_driver_major(void)
 	char text[VERSION_LINE], *word, *rest = text;
 	unsigned int major, minor, found = 0;
 
-	gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
+	(void)gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
 	while (!found && (word = strsep(&rest, " \t")))
 		if (sscanf(word, "%u.%u", &major, &minor) == 2)
 			found = major;
@@ -289,29 +289,34 @@ static int ask_gpus(const struct gdri_rm_session *s)
 	return gdri_fail(err, "none of %d GPUs exports its memory as a dma-buf%s", known, why.s);
 }
 
-enum gdri_rm_flavour gdri_rm_flavour(void)
+int gdri_rm_flavour(void)
 {
 	char line[VERSION_LINE];
+	int rc = gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
 
-	gdri_read_line(RM_VERSION_FILE, line, sizeof(line));
 	if (*line)
 		return strstr(line, "Open Kernel Module") ? GDRI_RM_OPEN : GDRI_RM_PROPRIETARY;
-	gdri_read_line(RM_TAINT_FILE, line, sizeof(line));
+	if (!gdri_is_short(rc))
+		rc = gdri_read_line(RM_TAINT_FILE, line, sizeof(line));
 	if (*line)
 		return strchr(line, 'P') ? GDRI_RM_PROPRIETARY : GDRI_RM_OPEN;
-	return GDRI_RM_UNKNOWN;
+	return gdri_is_short(rc) ? rc : GDRI_RM_UNKNOWN;
 }
 
 int gdri_rm_exports_dmabuf(void)
 {
 	static atomic_bool yes; /* as long as the driver is loaded */
 	struct gdri_rm_session s;
-	int rc = gdri_cuda_can_export();
+	int flavour, rc = gdri_cuda_can_export();
 
 	if (rc || atomic_load_explicit(&yes, memory_order_relaxed))
 		return rc;
+	flavour = gdri_rm_flavour();
+	if (flavour < 0)
+		return gdri_fail(-flavour, "the GPU driver's flavour cannot be read now: %s",
+				 strerror(-flavour));
 	/* Its RM gives the same answer, and exports nothing. */
-	if (gdri_rm_flavour() == GDRI_RM_PROPRIETARY)
+	if (flavour == GDRI_RM_PROPRIETARY)
 		return gdri_fail(ENODEV, "the GPU driver is not the open flavour");
 	rc = session_open(&s);
 	if (rc)

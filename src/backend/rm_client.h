@@ -51,10 +51,11 @@ struct gdri_rm_gpu {
 /*
  * The flavour of the GPU driver, by its version file, or else by the taint of its module: the
  * licence of the proprietary flavour is "NVIDIA". Neither can be read in gVisor; no version file
- * where procfs is mounted with subset=pid (systemd's ProcSubset=).
+ * where procfs is mounted with subset=pid (systemd's ProcSubset=). -errno, without a text: a
+ * shortage keeps it from being read.
  */
 enum gdri_rm_flavour { GDRI_RM_UNKNOWN, GDRI_RM_OPEN, GDRI_RM_PROPRIETARY };
-enum gdri_rm_flavour gdri_rm_flavour(void);
+int gdri_rm_flavour(void);
 
 /*
  * Does a GPU export its memory as a dma-buf? Asked of RM, not of CUDA: a process that has called

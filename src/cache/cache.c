@@ -26,7 +26,7 @@ static void set_options(struct gdri_cache *cache, const barcopy_cache_options_t 
 
 	*o = *options;
 	if (!o->max_regions) {
-		gdri_read_line("/proc/sys/vm/max_map_count", maps, sizeof(maps));
+		(void)gdri_read_line("/proc/sys/vm/max_map_count", maps, sizeof(maps));
 		o->max_regions = strtoull(maps, NULL, 10) / 2 ?: 32765;
 	}
 	cache->flags = flags | GDRI_REGION_MAPPED | GDRI_REGION_VERIFIED;

@@ -323,8 +323,17 @@ static void unknown_flavour_served(void)
 	OK(gdr_close(rm_g));
 }
 
+/* Nor where one file cannot be opened now. */
 static void no_promise(void)
 {
+	unsigned long n = 0;
+
+	do {
+		wrap_reset();
+		wrap_fail("open", ++n, EMFILE);
+		ck_assert_ptr_null(gdr_open());
+	} while (wrap_failed());
+	wrap_reset();
 	FAILS_WITH(ENODEV, unit_arg, ERRNO_OF(gdr_open()));
 	rm_assert_kept(0);
 }
