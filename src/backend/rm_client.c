@@ -253,16 +253,24 @@ static int ask_gpu(const struct gdri_rm_session *s, const struct rm_card_info *c
 					 : "the driver reports that the GPU does not support it");
 }
 
+/* How much a GPU's failure says. One that could not be asked for a shortage might have said yes. */
+static int reason_rank(int rc, bool node_opens)
+{
+	if (gdri_is_short(rc))
+		return 4;
+	return node_opens ? 3 : rc != -ENODEV ? 2 : 1;
+}
+
 /*
- * Stops at the first GPU that does. The reason of a GPU whose node opens is kept: a container has
- * the nodes of its own GPUs alone.
+ * Stops at the first GPU that does. A container has the nodes of its own GPUs alone: the reason of
+ * a node that opens is kept, or else that of one that exists.
  */
 static int ask_gpus(const struct gdri_rm_session *s)
 {
 	struct rm_card_info cards[RM_MAX_CARDS];
 	struct gdri_text why = { .len = 0 };
-	int node, known = 0, err = ENODEV, rc = read_cards(s, cards);
-	bool opens, opened = false;
+	int node, known = 0, err = ENODEV, highest = 0, rank, rc = read_cards(s, cards);
+	bool opens;
 
 	if (rc)
 		return rc;
@@ -278,10 +286,10 @@ static int ask_gpus(const struct gdri_rm_session *s)
 		}
 		if (!rc)
 			return 0;
-		/* A GPU that could not be asked might have said yes. */
-		if (gdri_is_short(-err) || (opened && !opens && !gdri_is_short(rc)))
+		rank = reason_rank(rc, opens);
+		if (rank <= highest)
 			continue;
-		opened = opens;
+		highest = rank;
 		err = -rc;
 		why.len = 0;
 		gdri_text_add(&why, ": %s", gdri_error_text());

@@ -236,6 +236,8 @@ static void question(void)
 		{ NULL, NONE "the driver reports that the GPU", ENODEV, 2, true },
 		{ "OPEN_DEVICE:1=EACCES", NONE "the driver reports that the GPU", ENODEV, 1, true },
 		{ "OPEN_DEVICE:2=EACCES", NONE "the driver reports that the GPU", ENODEV, 1, true },
+		{ "OPEN_DEVICE:1=EACCES,OPEN_DEVICE:2=ENOENT", NONE "/dev/nvidia", EACCES },
+		{ "OPEN_DEVICE:1=ENOENT,OPEN_DEVICE:2=EACCES", NONE "/dev/nvidia", EACCES },
 		{ "OPEN_DEVICE:1=EMFILE", NONE "/dev/nvidia", EMFILE, 1, true },
 		{ "OPEN_DEVICE:2=EMFILE", NONE "/dev/nvidia", EMFILE, 1, true },
 		{ GET_INFO ":1=0x1b", NULL, 0, 2 },
