@@ -87,8 +87,12 @@ int gdri_backends_open(struct gdri_backends *set, bool any)
 		}
 		if (rc) {
 			add_reason(&why, b, gdri_error_text());
-			/* A node that exists but refuses says more than one that does not exist. */
-			if (rc != -ENODEV && rc != -ENOTSUP && err == ENODEV)
+			/*
+			 * A node that exists but refuses says more than one that does not exist; a
+			 * backend that is short now might open later.
+			 */
+			if (gdri_is_short(rc) ||
+			    (rc != -ENODEV && rc != -ENOTSUP && err == ENODEV))
 				err = -rc;
 			continue;
 		}

@@ -256,13 +256,19 @@ static void test_open_refused(void)
 	node_refuses(cases[unit_row].err, cases[unit_row].text);
 }
 
-/* Several backends exist and refuse: the errno is the first one's, the text has every reason. */
+/*
+ * Several backends exist and refuse: the errno is the first one's, or that of a shortage; the text has every reason.
+ */
 static void test_open_refusals(void)
 {
 	node_env("GDRSIM_RM", "denied");
 	node_env("GDRSIM_NODE_LEVEL", "1.3");
 	node_refuses(EINVAL, "is 1.3; 2.0 is the oldest");
 	SAYS("/dev/nvidiactl may not be opened");
+	wrap_reset();
+	wrap_fail("open", 2, EMFILE); /* behind the node's */
+	node_refuses(EMFILE, "is 1.3; 2.0 is the oldest");
+	SAYS("Too many open files");
 	node_env("GDRSIM_NODE", "absent");
 	node_refuses(EACCES, "/dev/nvidiactl may not be opened");
 }
