@@ -62,7 +62,7 @@ dkms_cleans() {
 	mkdir -p "$tmp/dkms/bin" && cp "$tmp/root/usr/src/gdrdrv-$version"/* "$tmp/dkms/" && touch "$tmp/dkms/main.o" &&
 		printf '#!/bin/sh\n[ "$1" = clean ] && exec %s "$@"\necho "$@" >>made\ntest ! -e main.o\n' \
 			"$(command -v make)" >"$tmp/dkms/bin/make" && chmod +x "$tmp/dkms/bin/make" || return
-	PATH=$tmp/dkms/bin:$PATH FLAVOR=open NVIDIA_SRC=/none sh "$tmp/dkms/gpu-driver.sh" build none /kdir &&
+	env -u O "PATH=$tmp/dkms/bin:$PATH" FLAVOR=open NVIDIA_SRC=/none sh "$tmp/dkms/gpu-driver.sh" build none /kdir &&
 		[ "$(cat "$tmp/dkms/made")" = "KDIR=/kdir" ]
 }
 t "what DKMS calls builds from the source alone" dkms_cleans
