@@ -29,6 +29,8 @@ $(O)/tests/%.o: override CFLAGS += -Wno-missing-field-initializers
 # Without optimization a test compiles in a third of the time. Those of queues hold the header's code, and a GPU's
 # memory makes the others long.
 $(O)/tests/%.o: override CFLAGS += $(if $(findstring queue,$(@F))$(filter $(O)/tests/gpu/% $(O)/tests/litmus%,$@),,-O0 -U_FORTIFY_SOURCE)
+# For join_views() of queue_memory.h.
+$(O)/tests/unit/test_queue_explorer.o $(O)/tests/unit/test_queue_ports.o: override CFLAGS += -O3
 
 $(UNIT_TESTS): $(O)/tests/%: $(O)/tests/unit/%.o $(TEST_COMMON) $(DEV_IMPLS_OBJS) $(LIB_STATIC)
 	$(call say,LD,$@)

@@ -198,11 +198,11 @@ static unsigned int below(unsigned int n)
 	return (unsigned int)(m.random >> 33) % n;
 }
 
-static void join_views(struct view *to, const struct view *from)
+/* Most of a run's time; in this form gcc makes vectors of it. */
+static void join_views(struct view *restrict to, const struct view *restrict from)
 {
 	for (int i = 0; i < WORDS; i++)
-		if (from->at[i] > to->at[i])
-			to->at[i] = from->at[i];
+		to->at[i] = from->at[i] > to->at[i] ? from->at[i] : to->at[i];
 }
 
 static void drop(struct view *v)
@@ -357,7 +357,8 @@ static void fence(bool sc)
 {
 	struct view *v = malloc(sizeof(*v)), *now = &m.now[m.me];
 
-	ck_assert_ptr_nonnull(v);
+	if (!v)
+		abort();
 	join_views(now, &m.heard[m.me]);
 	if (sc) {
 		join_views(now, &m.all_sc);
@@ -479,7 +480,8 @@ static void release(const struct view *what)
 {
 	struct view *v = calloc(1, sizeof(*v));
 
-	ck_assert_ptr_nonnull(v);
+	if (!v)
+		abort();
 	if (m.released[m.me])
 		join_views(v, m.released[m.me]);
 	join_views(v, what);
@@ -749,7 +751,8 @@ static void replace(uintptr_t addr, uint64_t value)
 	if (before) {
 		struct view *both = calloc(1, sizeof(*both));
 
-		ck_assert_ptr_nonnull(both);
+		if (!both)
+			abort();
 		join_views(&m.heard[m.me], before);
 		join_views(both, before);
 		if (mine)
@@ -877,14 +880,20 @@ static void leave_run(void)
 /* The test's: what went wrong in one run; NULL: nothing. */
 static const char *explore(uint64_t seed, enum fault fault, unsigned int fence);
 
-static void expect_right(uint64_t seeds)
+static void expect_right(uint64_t seed)
 {
-	for (uint64_t seed = 1; seed <= seeds; seed++) {
-		const char *what = explore(seed, NONE, 0);
+	const char *what = explore(seed, NONE, 0);
 
-		if (what)
-			ck_abort_msg("%s: seed %d, step %u", what, (int)seed, m.steps);
-	}
+	if (what)
+		ck_abort_msg("%s: seed %llu, step %u", what, (unsigned long long)seed, m.steps);
+}
+
+/* QUEUE_SEED= and QUEUE_COUNT=: the first seed, and how many. */
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
 static unsigned int may_be_unseen;
