@@ -214,6 +214,14 @@ static int wait_for(barcopy_poster_t *p, int who, uint64_t post, unsigned long l
 	return taken;
 }
 
+/* Never less than before: a refused post is repeated, but an abort in its middle leaves some of its messages. */
+static void store_out(uint64_t n)
+{
+	uintptr_t at = addr_of(0, OUT + (unsigned int)m.me);
+
+	append(at, n > newest(at) ? n : newest(at), m.released[m.me]);
+}
+
 /* Up to three messages, in one array and with numbers in a row. */
 static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 {
@@ -228,7 +236,7 @@ static void post_many(barcopy_poster_t *p, int who, unsigned int flags)
 		fill(data + k * ((size + 3) / 4), n + k, who, flags | unawaited | MANY | (size << 8));
 	run.sent[who] += count;
 	if (flags) {
-		append(addr_of(0, OUT + (unsigned int)m.me), n + count - 1, m.released[m.me]);
+		store_out(n + count - 1);
 		maybe();
 	}
 	post = barcopy_port_post_many(p, data, size, count, most,
@@ -261,7 +269,7 @@ static void one_post(barcopy_poster_t *p, int who)
 	unawaited = below(2) ? BARCOPY_PORT_UNAWAITED : 0;
 	fill(data, n, who, flags | (call ? A_CALL : 0u) | (unawaited ? UNAWAITED : 0u));
 	if (flags) {
-		append(addr_of(0, OUT + (unsigned int)m.me), n, m.released[m.me]);
+		store_out(n);
 		maybe();
 	}
 	bulk = flags && !run.bulk[who] && !below(call ? 4 : 2);
