@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._hints import Device, DType, Gpu, Stream
 
 
+_GRAIN = 1 << 21  # of memory that can be exported: an array's bytes are fewer
 _is_handle, _is_memory = attrgetter("h"), attrgetter("handle.h")
 
 
@@ -112,13 +113,12 @@ class Context(Closable):
             check(library().gdr_pin_buffer_v2(self._in_use(), where.address, where.nbytes, 0, byref(handle)))
             return Pin(self, life, handle, where)
 
-    def _memory(self, call, device, arguments, type_=None, shape=None):
+    def _memory(self, call, device, arguments, nbytes=None, type_=None, shape=None):
         mem = _lib.Mem()
         with Life(map(library().barcopy_mem_free, repeat(self._g), once((mem,), _is_memory)),
                   (self._in_use(),)) as life:
             check(call(self._in_use(), device, *arguments, byref(mem)))
-            nbytes = product(shape) * _types.itemsize(type_) if shape is not None else mem.size
-            return Memory(self, life, mem, Where(mem.device_ptr, nbytes, type_, shape))
+            return Memory(self, life, mem, Where(mem.device_ptr, nbytes or mem.size, type_, shape))
 
     def alloc(self, shape: int | Sequence[int], dtype: DType = None, *, device: Gpu = 0, cached: bool = False,
               shareable: bool = False) -> Memory:
@@ -139,14 +139,16 @@ class Context(Closable):
         size = fitting(c_size_t, shape if type_ is None else product(shape) * _types.itemsize(type_), "size")
         device = _lib.ordinal(device)
         flags = (_lib.MEM_CACHED if cached else 0) | (_lib.MEM_SHAREABLE if shareable else 0)
-        return self._memory(library().barcopy_mem_alloc, device, (size, flags), type_, None if type_ is None else shape)
+        return self._memory(library().barcopy_mem_alloc, device, (size, flags),
+                            *(() if type_ is None else (size, type_, shape)))
 
     def import_memory(self, fd: int, size: int, *, device: Gpu = 0) -> Memory:
         """Memory that another process exported; size: its `nbytes`. The descriptor stays the caller's."""
         fd = fitting(c_int, fd, "fd")
         size = fitting(c_size_t, size, "size")
+        whole = fitting(c_size_t, size + -size % _GRAIN, "size")
         device = _lib.ordinal(device)
-        return self._memory(library().barcopy_mem_import, device, (fd, size, 0))
+        return self._memory(library().barcopy_mem_import, device, (fd, whole, 0), size)
 
     def cache(self, *, validity: int = CHECK_TAG, max_bytes: int = 0, max_regions: int = 0, engine_read_min: int = 0,
               engine_write_min: int = 0, sync_memops: bool = True) -> Cache:

@@ -69,10 +69,12 @@ class Sizes(Case):
         self.assertEqual((m.shape, m.size, m.nbytes, len(m), m.itemsize, m.dtype), ((100,), 100, 100, 100, 1, "uint8"))
 
     def test_partner(self):
-        fd = self.mem.export()
-        self.addCleanup(os.close, fd)
-        with self.gdr.import_memory(fd, self.mem.nbytes, device="cuda:0") as other:
-            self.assertEqual(other.nbytes, self.mem.nbytes)
+        for mem in self.mem, self.gdr.alloc((3, 4), "float32", shareable=True):
+            fd = mem.export()
+            self.addCleanup(os.close, fd)
+            mem.fill(7)
+            with self.gdr.import_memory(fd, mem.nbytes, device="cuda:0") as other:
+                self.assertEqual(other.read(), mem.read())
 
 
 class Elements(Case):

@@ -132,8 +132,9 @@ class Parameters(Balanced):
                 ({"shape": 96, "cached": True}, {1: 0, 3: 1}), ({"shape": 96, "shareable": True}, {1: 0, 3: 4}),
                 ({"shape": 96, "cached": True, "shareable": True, "device": 0}, {1: 0, 3: 5})]),
             "Context.import_memory": (gdr, "barcopy_mem_import", [
-                ({"fd": 0, "size": 4096}, {1: 0, 2: 0, 3: 4096, 4: 0}),
-                ({"fd": 1, "size": 8192, "device": 7}, {1: 7, 2: 1, 3: 8192, 4: 0})]),
+                ({"fd": 0, "size": 4096}, {1: 0, 2: 0, 3: 2**21, 4: 0}),
+                ({"fd": 0, "size": 2**21}, {3: 2**21}), ({"fd": 0, "size": 2**21 + 1}, {3: 2**22}),
+                ({"fd": 1, "size": 0, "device": 7}, {1: 7, 2: 1, 3: 0, 4: 0})]),
             "Context.cache": (gdr, "barcopy_cache_create", [
                 ({}, {1: cached}), ({"validity": barcopy.NOTIFIED}, {1: {**cached, "validity": 1}}),
                 ({"max_bytes": 7}, {1: {**cached, "max_bytes": 7}}),
