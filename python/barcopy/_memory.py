@@ -150,12 +150,12 @@ def _of_tensor(tensor):
 
 def _of_interface(obj, interface, what):
     shape, typestr = tuple(interface["shape"]), interface["typestr"]
-    match = re.match(r"[<>=|][a-zA-Z](\d+)", typestr)
+    match = re.match(r"[<>=|]([a-zA-Z])(\d+)", typestr)
     if not match:
         raise TypeError(f"{what} has the typestr {typestr!r}, which is none of numpy's")
     if interface.get("mask") is not None:
         raise ValueError(f"{what} has a mask: which of its elements are valid cannot be kept")
-    itemsize = int(match.group(1))
+    itemsize = int(match.group(2)) * (4 if match.group(1) == "U" else 1)  # characters
     if not is_contiguous(shape, interface.get("strides"), itemsize):
         refuse_strides(what, shape, interface["strides"], itemsize)
     address, read_only = interface["data"]
