@@ -292,8 +292,10 @@ def host_memory(obj, writable, type_, formats):
             raise TypeError(f"a {type(obj).__name__} has no bytes: write() takes numbers where the mapping has a type, "
                             "as of alloc(shape, dtype)") from None
         raise
-    except ValueError:  # elements that the buffer protocol has no format for
-        view = None
+    except ValueError:
+        if not hasattr(getattr(obj, "dtype", None), "name"):
+            raise
+        view = None  # elements of numpy's that the buffer protocol has no format for
     if view is None:
         _match(_types.of_array(obj), type_, "array")
     elif formats is not None and view.format not in formats:

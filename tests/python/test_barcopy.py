@@ -1622,6 +1622,7 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
             self.m.close()
             self.assertTrue(self.m.busy)
         self.assertFalse(self.m.busy)
+        self.assertRaises(barcopy.Closed, self.mem.write, self.m)
         self.assertTrue(memoryview(self.gdr.map(self.mem, read_only=True)).readonly)
 
     def test_star(self):
