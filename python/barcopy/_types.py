@@ -102,7 +102,7 @@ def of_request(dtype):
     name = _OTHER_NAMES.get(name, name)
     if name not in KNOWN:
         numpy = sys.modules.get("numpy")
-        name = of_typestr(numpy.dtype(dtype).str if numpy else name)
+        name = of_typestr(numpy.dtype(dtype).str if numpy and dtype is not None else name)
     if name not in KNOWN:
         raise TypeError(f"no element type {dtype!r}: one of {', '.join(KNOWN)}")
     return name
