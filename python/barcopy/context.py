@@ -185,7 +185,7 @@ class Context(Closable):
         """
         device = _lib.ordinal(device)
         options = _lib.PortOptions(ctypes.sizeof(_lib.PortOptions), fitting(c_uint32, lines, "lines"),
-                                   manual and _lib.PORT_MANUAL,
+                                   _lib.PORT_MANUAL if manual else 0,
                                    *map(_nanoseconds, (spin, yielding, sleep)))
         port = c_void_p()
         with Life(map(library().barcopy_port_destroy, once((port,), truth)), (self._in_use(),)) as life:

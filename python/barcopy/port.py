@@ -81,7 +81,7 @@ class Port(Closable):
         Kernels post nothing more: receive until they have ended. With abort they do not wait for the CPU
         either, and posts that had no space are lost, and those after them.
         """
-        check(library().barcopy_port_stop(self._in_use(), abort and _lib.PORT_ABORT))
+        check(library().barcopy_port_stop(self._in_use(), _lib.PORT_ABORT if abort else 0))
 
     def end(self) -> None:
         """No kernel posts any more: receive() gives what is left, then EPIPE."""

@@ -59,7 +59,7 @@ class Queue(Closable):
         a kernel that takes it ordered sees what this thread stored before, in host memory too.
         """
         host, size = host_memory(message, False, None, None)
-        flags = ordered and _lib.QUEUE_ORDERED
+        flags = _lib.QUEUE_ORDERED if ordered else 0
         _lib.wait(timeout, lambda ns: library().barcopy_queue_send(self._in_use(), host, size, flags, ns))
 
     def receive(self, timeout: float | None = None) -> bytes:
@@ -76,4 +76,4 @@ class Queue(Closable):
         Tells the kernel to stop after all messages sent before. Replies are still to be received: a kernel that
         has no space for one waits, unless abort is true; that reply and messages not yet taken are then lost.
         """
-        check(library().barcopy_queue_stop(self._in_use(), abort and _lib.QUEUE_ABORT))
+        check(library().barcopy_queue_stop(self._in_use(), _lib.QUEUE_ABORT if abort else 0))

@@ -147,7 +147,7 @@ class Parameters(Balanced):
             "Context.port": (gdr, "barcopy_port_create", [
                 ({}, {1: 0, 2: {**none, **times}}), ({"device": 7}, {1: 7, 2: {**none, **times}}),
                 ({"lines": 64}, {2: {**times, "lines": 64, "flags": 0}}),
-                ({"manual": True}, {2: {**times, "lines": 0, "flags": 1}}),
+                ({"manual": True}, {2: {**times, "lines": 0, "flags": 1}}), ({"manual": None}, {2: {**times, **none}}),
                 ({"spin": 1.5}, {2: {**none, **times, "spin_ns": 1500000000}}),
                 ({"yielding": 2e-6}, {2: {**none, **times, "yield_ns": 2000}}),
                 ({"sleep": 1e-3}, {2: {**none, **times, "sleep_ns": 1000000}})]),
@@ -198,10 +198,12 @@ class Parameters(Balanced):
                 ({"offset": 8, "comparison": ">=", "value": 7, "timeout": 0}, {2: 6, 4: 0})]),
             "Queue.send": (queue, "barcopy_queue_send", [
                 ({"message": b"hello"}, {2: 5, 3: 0, 4: SLICE}), ({"message": b"h", "timeout": .05}, {4: 50_000_000}),
-                ({"message": array.array("I", [1, 2]), "ordered": True}, {2: 8, 3: 1, 4: SLICE})]),
+                ({"message": array.array("I", [1, 2]), "ordered": True}, {2: 8, 3: 1, 4: SLICE}),
+                ({"message": b"h", "ordered": None}, {3: 0})]),
             "Queue.receive": (queue, "barcopy_queue_receive", [
                 ({}, {2: 48, 4: SLICE}), ({"timeout": 0}, {4: 0}), ({"timeout": .05}, {4: 50_000_000})]),
-            "Queue.stop": (queue, "barcopy_queue_stop", [({}, {1: 0}), ({"abort": True}, {1: 2})]),
+            "Queue.stop": (queue, "barcopy_queue_stop", [({}, {1: 0}), ({"abort": True}, {1: 2}),
+                                                         ({"abort": None}, {1: 0})]),
             "Port.receive": (port, "barcopy_port_receive", [
                 ({}, {2: 32, 4: SLICE}), ({"most": 7}, {2: 7, 4: SLICE}), ({"most": 99, "timeout": .05},
                                                                           {2: 32, 4: 50_000_000})]),
@@ -209,7 +211,8 @@ class Parameters(Balanced):
                 ({"post": 5}, {1: 5, 2: 1}), ({"post": 5, "count": 3}, {1: 5, 2: 3})]),
             "Port.answer": (port, "barcopy_port_answer", [
                 ({"answers": {3: 9, 4: 2**55}}, {1: [3, 4], 2: [9, 2**55], 3: 2})]),
-            "Port.stop": (port, "barcopy_port_stop", [({}, {1: 0}), ({"abort": True}, {1: 2})]),
+            "Port.stop": (port, "barcopy_port_stop", [({}, {1: 0}), ({"abort": True}, {1: 2}),
+                                                      ({"abort": None}, {1: 0})]),
         }
 
     def results(self):
