@@ -278,7 +278,7 @@ def wait(timeout, call):
     timeout = inf if timeout is None else timeout
     if not timeout >= 0:
         raise ValueError(f"a timeout of {timeout} seconds")
-    left = FOREVER if timeout == inf else int(timeout * 1e9)
+    left = int(min(timeout * 1e9, FOREVER))
     while True:
         now = min(left, _SLICE_NS)
         err = call(now)

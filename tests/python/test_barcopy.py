@@ -233,7 +233,8 @@ class Copies(Case):
             self.assertRaises(ValueError, self.mem.wait32, 8, "==", 5, timeout=timeout)
         # Another thread runs while this one waits.
         threading.Timer(0.05, self.mem.put32, (0, 7)).start()
-        self.mem.wait32(0, "==", 7, timeout=float("inf"))
+        for timeout in float("inf"), sys.float_info.max:
+            self.mem.wait32(0, "==", 7, timeout=timeout)
         for use in (barcopy.BEFORE_READ, barcopy.AFTER_READ, barcopy.AFTER_WRITE, barcopy.FULL):
             self.mem.fence(use)
         self.raises_errno(errno.EINVAL, self.mem.fence, 77)
