@@ -14,6 +14,7 @@ import sys
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
 from math import inf
+from numbers import Integral, Number
 from operator import index
 
 try:
@@ -230,7 +231,8 @@ def integer(value, what):
     Any integer as an int: by __int__, which addresses and handles of CUDA's Python libraries have, or by __index__;
     TypeError for a float, a str, a bool, and others.
     """
-    if not isinstance(value, (bool, float, str, bytes)):
+    refused = bool, str, bytes, bytearray
+    if not isinstance(value, refused) and (isinstance(value, Integral) or not isinstance(value, Number)):
         try:
             return int(value)
         except TypeError:

@@ -11,6 +11,7 @@ import struct
 import sys
 import types
 import unittest
+from fractions import Fraction
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -288,7 +289,8 @@ class Places(Case):
                                       cuda=types.SimpleNamespace(current_device=lambda: 7))
         with mock.patch.dict(sys.modules, torch=torch):
             self.assertRaises(barcopy.Error, self.gdr.alloc, 64, device="cuda")
-        for device in "cpu", "cuda:x", "cuda:-1", "0", Device(type="cpu", index=0, text="cpu"), 1.0, True, None, b"0":
+        for device in ("cpu", "cuda:x", "cuda:-1", "0", Device(type="cpu", index=0, text="cpu"), 1.0, True, None, b"0",
+                       bytearray(b"0"), Fraction(0), numpy.float32(0) if numpy else 0.0):
             self.assertRaises(TypeError, self.gdr.alloc, 64, device=device)
 
     def test_addresses(self):
