@@ -6,8 +6,8 @@ CUDA, CuPy, which compiles and launches the kernel, and a GPU of compute capabil
 
     python3 running_kernel.py
 
-See in the output: all sums were right. Not run on a GPU yet: in its test a thread plays the kernel. The program uses
-the module of python/, installed or in this source tree.
+See in the output: all sums were right. Run on an H200 (driver 580.159.04, 2026-11-29). The program uses the module of
+python/, installed or in this source tree.
 
 Order. The CPU writes the parameters, then the step's number as the flag: write() ends with a fence, and the kernel
 loads the flag with acquire semantics. The kernel loads all parameters, then stores its answer, which tells the CPU that
