@@ -359,7 +359,8 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 		p->view.generation = ~0ull; /* no state */
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
-	p->until = p->next = 0;
+	p->until = 0;
+	p->next = 1u << 31; /* far from this post: the next one asks, too */
 	p->taken = 0;
 	p->line = BARCOPY_PORT_NO_LINE;
 	barcopy_port_look(p, 0);

@@ -126,7 +126,7 @@ static void tries(void)
 {
 	static const struct {
 		unsigned int lines, threads, many;
-	} table[] = { { 1024, 8, 256 }, { 256, 32, 16 }, { 16, 8, 4 }, { 1024, 512, 1 } };
+	} table[] = { { 1024, 8, 256 }, { 256, 32, 16 }, { 16, 8, 4 }, { 1024, 512, 1 }, { 16, 16, 1 } };
 	static const unsigned int data[12 * 256];
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
