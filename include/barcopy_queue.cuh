@@ -331,7 +331,7 @@ typedef struct barcopy_poster {
 					      0: it looks first, as the first post does, and one
 					      behind a post that found no space, or a call that
 					      left a line out */
-	unsigned next;			   /* behind this thread's last post with a limit */
+	unsigned long long next;	   /* behind this thread's last post with a limit */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
@@ -360,7 +360,7 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
 	p->until = 0;
-	p->next = 1u << 31; /* far from this post: the next one asks, too */
+	p->next = 1ull << 63; /* far from every number: the post behind the first asks, too */
 	p->taken = 0;
 	p->line = BARCOPY_PORT_NO_LINE;
 	barcopy_port_look(p, 0);
@@ -510,11 +510,11 @@ BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned 
 	*retired = p->retired;
 	barcopy_port_look(p, 0);
 	if (limited) {
-		p->until = (unsigned)*i - p->next <= quarter &&
+		p->until = *i - p->next <= quarter &&
 					   (unsigned)(*i + n - p->retired) <= 2 * quarter
 				   ? now + 8192
 				   : 1;
-		p->next = (unsigned)*i + n;
+		p->next = *i + n;
 	}
 	return 1;
 }

@@ -263,8 +263,8 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 
 /**
  * Tells kernels to post nothing more. A post returns 0 once its thread has seen the stop. Until
- * then each thread may make one more post; all of these are received if the caller continues to
- * receive until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any
+ * then each thread may make one more call of a post; all of these are received if the caller
+ * continues to receive until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any
  * more: a post that has no space is lost, and so is each with a higher number. Any thread; a second
  * call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
@@ -274,8 +274,8 @@ int barcopy_port_stop(barcopy_port_t port, uint32_t flags);
 /**
  * Says that no kernel posts any more: receive gives what is left, then EPIPE. Takes no lock and
  * makes no call of CUDA: a host function of the kernels' stream may call it (cudaLaunchHostFunc()).
- * CUDA calls no host function after an error: receive then ends by its check of the context. Any
- * thread.
+ * CUDA calls no host function after an error: receive then ends by its check of the context. For a
+ * kernel that posts all the same it is a stop with BARCOPY_PORT_ABORT. Any thread.
  * @return 0; EINVAL (port); EACCES.
  */
 int barcopy_port_end(barcopy_port_t port);
