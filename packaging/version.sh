@@ -25,3 +25,6 @@ fill "s/^(%global level ).*/\1${version%.*}/" packaging/rpm/barcopy.spec
 fill "0,/^\*/s/^\* .* (The barcopy.* - ).*(-[0-9]+)\$/* $(on '%a %b %d %Y') \1$version\2/" packaging/rpm/barcopy.spec
 fill "1s/\(.*(-[0-9]+)\)/($version\1)/" packaging/debian/changelog
 fill "0,/^ --/s/^( -- .*>  ).*/\1$(on '%a, %d %b %Y %T +0000')/" packaging/debian/changelog
+for page in gdrapi.7 gdrdrv.4; do
+	fill "s/^\.Dd .*/.Dd $(on '%B %-d, %Y')/" "packaging/man/$page"
+done
