@@ -35,6 +35,21 @@ static int find_calls(void *lib, struct gdri_cuda_calls *calls)
 }
 
 /*
+ * Fails for the errno that dlerror() names at its end, in glibc as in musl: a shortage, or else
+ * ENODEV. The text of ENFILE begins with that of EMFILE.
+ */
+static int fail_load(const char *text)
+{
+	static const int shortages[] = { ENFILE, EMFILE, ENOMEM };
+	int err = ENODEV;
+
+	for (size_t i = 0; err == ENODEV && i < sizeof(shortages) / sizeof(*shortages); i++)
+		if (strstr(text, strerror(shortages[i])))
+			err = shortages[i];
+	return gdri_fail(err, "no CUDA driver: %s", text);
+}
+
+/*
  * The loader has a lock of its own, which a thread holds while it runs a constructor, and that may
  * come here: so the loader is called without load_lock. Of two threads the first one's load counts.
  */
@@ -48,7 +63,7 @@ int gdri_cuda_load(void)
 		return 0;
 	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		return gdri_fail(ENODEV, "no CUDA driver: %s", dlerror());
+		return fail_load(dlerror());
 	rc = find_calls(lib, &calls);
 	if (rc) {
 		dlclose(lib);

@@ -316,20 +316,25 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 	return fails("ioctl", ENOMEM) ? -1 : __real_ioctl(fd, request, arg);
 }
 
-static _Thread_local bool dl_denied;
+static _Thread_local int dl_err; /* of a dlopen() that was made to fail */
 
 WRAP(void *, dlopen, const char *file, int flags)
 {
-	dl_denied = fails("dlopen", ENOENT) ||
-		    (w.on && w.deny_library && file && strstr(file, w.deny_library));
-	return dl_denied ? NULL : __real_dlopen(file, flags);
+	bool denied = w.on && w.deny_library && file && strstr(file, w.deny_library);
+
+	dl_err = fails("dlopen", ENOENT) ? errno : denied ? ENOENT : 0;
+	return dl_err ? NULL : __real_dlopen(file, flags);
 }
 
+/* With the errno's text at its end, as in the C libraries'. */
 WRAP(char *, dlerror, void)
 {
-	static char denied[] = "a test denied this library";
+	static _Thread_local char denied[96];
 
-	return dl_denied ? denied : __real_dlerror();
+	if (!dl_err)
+		return __real_dlerror();
+	snprintf(denied, sizeof(denied), "a test denied this library: %s", strerror(dl_err));
+	return denied;
 }
 
 WRAP(void *, dlsym, void *lib, const char *name)

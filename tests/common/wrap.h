@@ -19,7 +19,7 @@ void wrap_reset(void);
 /* The nth wrapped call of this thread from now on fails, with the errno usual for it. 0: none. */
 void wrap_fail_nth(unsigned long n);
 
-/* The nth call (from 1; 0: every one) of that name fails with err (dlopen: just fails). */
+/* The nth call (from 1; 0: every one) of that name fails with err, which dlerror() names. */
 void wrap_fail(const char *name, unsigned long nth, int err);
 
 /* dlopen of a library, or dlsym of a symbol, whose name contains this fails; NULL: none. */

@@ -92,6 +92,7 @@ static void device_memory(void)
 
 static void no_libcuda(void)
 {
+	static const int shortages[] = { EMFILE, ENFILE, ENOMEM };
 	struct gdri_memory m;
 	int version;
 
@@ -103,6 +104,11 @@ static void no_libcuda(void)
 	m = describe(0x100000, 65536);
 	ck_assert_int_eq(m.kind, GDRI_MEMORY_UNKNOWN);
 	ck_assert_ptr_nonnull(strstr(m.note, "no CUDA driver"));
+	for (size_t i = 0; i < COUNT(shortages); i++) {
+		wrap_reset();
+		wrap_fail("dlopen", 1, shortages[i]);
+		FAILS_WITH(-shortages[i], "this library", gdri_cuda_load());
+	}
 	/* The next open looks for it again. */
 	wrap_reset();
 	OK(gdri_cuda_load());
