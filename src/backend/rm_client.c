@@ -115,17 +115,23 @@ enum { VERSION_LINE = 256 };
 
 static _Atomic unsigned int driver_major; /* read by each gdr_open() */
 
-/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
-static void read_driver_major(void)
+/*
+ * "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..."
+ * Fails for a shortage alone, and leaves what is known.
+ */
+static int read_driver_major(void)
 {
 	char text[VERSION_LINE], *word, *rest = text;
 	unsigned int major, minor, found = 0;
+	int rc = gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
 
-	(void)gdri_read_line(RM_VERSION_FILE, text, sizeof(text));
+	if (gdri_is_short(rc))
+		return gdri_fail(-rc, RM_VERSION_FILE ": %s", strerror(-rc));
 	while (!found && (word = strsep(&rest, " \t")))
 		if (sscanf(word, "%u.%u", &major, &minor) == 2)
 			found = major;
 	atomic_store_explicit(&driver_major, found, memory_order_relaxed);
+	return 0;
 }
 
 unsigned int gdri_rm_driver_major(void)
@@ -141,7 +147,9 @@ int gdri_rm_check(void)
 	if (rc)
 		return rc;
 	gdri_fork_close(fd);
-	read_driver_major();
+	rc = read_driver_major();
+	if (rc)
+		return rc;
 	major = gdri_rm_driver_major();
 	if (major && major < RM_FIRST_WITH_EXPORT)
 		return gdri_fail(ENODEV, "driver %u is too old (%d is the first)", major,

@@ -565,6 +565,7 @@ static const struct {
 	{ "mmap", "no memory for ", ENOMEM },
 	{ "open", "/dev/", EMFILE },
 	{ "open", "/etc/barcopy/policy", EMFILE },
+	{ "open", "/proc/driver/nvidia/version", EMFILE },
 	{ "realloc", "Cannot allocate memory", ENOMEM },
 	{ "realloc", "no memory to keep a descriptor", ENOMEM },
 	{ "syscall", "the mapping cannot be read", EINVAL },
