@@ -341,7 +341,7 @@ int gdri_rm_exports_dmabuf(void)
 	session_close(&s);
 	if (!rc)
 		atomic_store_explicit(&yes, true, memory_order_relaxed);
-	return rc;
+	return rc == -EINVAL ? -EIO : rc; /* the caller of gdr_open() has given no argument */
 }
 
 #if GDRI_RM

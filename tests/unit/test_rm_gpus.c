@@ -225,7 +225,7 @@ static void question(void)
 		{ "OPEN_DEVICE:*=EACCES", NONE "/dev/nvidia", EACCES },
 		{ "OPEN_DEVICE:*=EMFILE", NONE "/dev/nvidia", EMFILE },
 		{ "REGISTER_FD:*=EINVAL", NONE "REGISTER_FD: ", ENODEV },
-		{ "RM_CONTROL.205:*=0x1f", NONE "GPU_GET_ID_INFO: ", EINVAL },
+		{ "RM_CONTROL.205:*=0x1f", NONE "GPU_GET_ID_INFO: ", EIO },
 		{ "RM_ALLOC.80:*=0x1b", NONE "RM_ALLOC of a device: ", EACCES },
 		{ "RM_ALLOC.2080:*=0x1b", NONE "RM_ALLOC of a subdevice: ", EACCES },
 		{ GET_INFO ":*=0x1b", NONE "GPU_GET_INFO: ", EACCES, 2 },
