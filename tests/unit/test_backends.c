@@ -239,7 +239,7 @@ SCENE(order,
 	PINS(CHUNK, DMABUF, "GDRSIM_DMABUF_PCIE=1", .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
 	PIN_FAILS(CHUNK, ENOMEM, "GDRSIM_DMABUF_PCIE=-", "cuMemGetHandleForAddressRange:1=801,cuMemGetHandleForAddressRange:*=2",
 	  .pin_flags = GDR_PIN_FLAG_FORCE_PCIE),
-	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host,rm"), PINS(CHUNK, RM),
+	OPENS(DEFAULT, .set = "GDRCOPY_BACKEND=host,rm"), HAS(PERSISTENT | FORCE_PCIE), PINS(CHUNK, RM),
 	/* memory that is there, of which libcuda exports nothing: as what came by CUDA IPC */
 	PIN_FAILS(CHUNK, ENOTSUP, .fault = "cuMemGetHandleForAddressRange:*=1",
 	  .says = { "cuMemGetHandleForAddressRange: CUDA_ERROR_INVALID_VALUE", "CUDA IPC" }),
