@@ -121,15 +121,6 @@ BARCOPY_WARP_FN unsigned long long barcopy_warp_or(unsigned long long addr, unsi
 	return before;
 }
 
-/* Cycles of this thread's SM. */
-BARCOPY_WARP_FN unsigned long long barcopy_warp_cycles(void)
-{
-	unsigned long long cycles;
-
-	asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
-	return cycles;
-}
-
 BARCOPY_WARP_FN unsigned long long barcopy_warp_now(void)
 {
 	unsigned long long ns;
@@ -327,11 +318,9 @@ typedef struct barcopy_poster {
 	unsigned long long retired, state; /* the CPU's two words, as last read */
 	unsigned long long taken;	   /* posts retired, by the eight lines */
 	unsigned line;			   /* of these, the one that said so */
-	unsigned long long until;	   /* the cycle until which a post with a limit need not ask;
-					      0: it looks first, as the first post does, and one
-					      behind a post that found no space, or a call that
-					      left a line out */
-	unsigned long long next;	   /* behind this thread's last post with a limit */
+	unsigned asks;			   /* 0: a post with a limit looks before it asks for a line:
+					      the first post, one behind a post that found no
+					      space, or behind a call that left a line out */
 	unsigned slot;			   /* of the open call, or the first to try for the next */
 	unsigned call;			   /* the name of the open call; 0: none is */
 } barcopy_poster_t;
@@ -359,8 +348,7 @@ BARCOPY_WARP_FN int barcopy_port_open(barcopy_poster_t *p, barcopy_port_view_t v
 		p->view.generation = ~0ull; /* no state */
 	p->call = 0;
 	p->slot = barcopy_warp_hint();
-	p->until = 0;
-	p->next = 1ull << 63; /* far from every number: the post behind the first asks, too */
+	p->asks = 0;
 	p->taken = 0;
 	p->line = BARCOPY_PORT_NO_LINE;
 	barcopy_port_look(p, 0);
@@ -463,12 +451,12 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
 	unsigned long long v[2];
 	unsigned looks = 0;
 
-	while (!p->until ||
+	while (!p->asks ||
 	       !barcopy_port_fits(p, barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n) + n - 1,
 				  p->retired)) {
-		if (p->until)
+		if (p->asks)
 			barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, 0ull - n);
-		p->until = 0;
+		p->asks = 0;
 		do { /* without questions: those of all who wait would look like posts */
 			if (barcopy_port_late(start, limit) && looks)
 				return 0;
@@ -479,7 +467,7 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
 			if (barcopy_port_stopped(p))
 				return 0;
 		} while (!barcopy_port_fits(p, v[1] + n - 1, p->retired));
-		p->until = 1;
+		p->asks = 1;
 	}
 	return 1;
 }
@@ -489,33 +477,20 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * *retired: what was known before: a test by it does not wait for the look that begins here, which
  * shows a stop to the next post.
  *
- * A question takes as long as a number. So one post with a limit does not ask if it begins at most 8192
- * cycles (4 us at 2 GHz) after one that found half of the ring free, and no more than a quarter of it
- * taken by others since the thread's post before: so many may take numbers without a question at the
- * same time.
+ * Each post with a limit asks, though that takes as long as a number. That its last post found space says
+ * nothing about this one: others fill the ring in a microsecond, and a number waits for its line.
  */
 BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
 				      unsigned long long *retired, unsigned long long *start,
 				      unsigned long long limit)
 {
-	const int limited = limit != BARCOPY_PORT_NO_LIMIT;
-	const unsigned quarter = p->view.lines / 4;
-	unsigned long long now = limited ? barcopy_warp_cycles() : 0;
-
-	if (!limited || (now < p->until && n == 1))
+	if (limit == BARCOPY_PORT_NO_LIMIT)
 		barcopy_port_add(p, BARCOPY_PORT_RESERVED_AT, n);
 	else if (!barcopy_port_reserve(p, n, start, limit))
 		return 0;
 	*i = barcopy_port_add(p, BARCOPY_PORT_TICKET_AT, n);
 	*retired = p->retired;
 	barcopy_port_look(p, 0);
-	if (limited) {
-		p->until = *i - p->next <= quarter &&
-					   (unsigned)(*i + n - p->retired) <= 2 * quarter
-				   ? now + 8192
-				   : 1;
-		p->next = *i + n;
-	}
 	return 1;
 }
 
@@ -565,9 +540,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_post_many(barcopy_poster_t *p, c
  * stored before, and what others stored before a barrier.
  *
  * A limit of 0 is a try. It may fail while some lines are free, if other threads ask for as many lines
- * at the same time. A post may end later than its limit if other posts have none, or if posts take more
- * than half of the ring's lines within 8192 cycles, 4 us at 2 GHz: in a ring of 16 lines, nine. The time
- * for which the thread is preempted in its post counts as part of these cycles.
+ * at the same time. A post may end later than its limit if other posts have none.
  */
 BARCOPY_WARP_FN unsigned long long barcopy_port_post(barcopy_poster_t *p, const unsigned *data,
 						     unsigned size, unsigned long long limit,
@@ -716,7 +689,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 						       unsigned size, unsigned long long *start,
 						       unsigned long long limit, unsigned flags)
 {
-	int asks = p->until || limit == BARCOPY_PORT_NO_LIMIT, taken = 0;
+	int asks = p->asks || limit == BARCOPY_PORT_NO_LIMIT, taken = 0;
 	unsigned long long claim, i = 0, retired = 0;
 
 	if (p->call || barcopy_port_stopped(p) || size - 4 > BARCOPY_QUEUE_LINE - 4)
@@ -746,7 +719,7 @@ BARCOPY_WARP_FN unsigned long long barcopy_port_ask_by(barcopy_poster_t *p, unsi
 					(claim ? size | (flags & BARCOPY_PORT_UNAWAITED) : 0));
 			if (claim || !i)
 				break;
-			p->until = 0;
+			p->asks = 0;
 		}
 		if (!claim)
 			claim = barcopy_port_seek(p, start, limit);

@@ -56,7 +56,6 @@ static inline unsigned int sim_warp_ballot(int yes)
 #define barcopy_warp_add(addr, n)     sim_warp_add(addr, n)
 #define barcopy_warp_or(addr, bits)   sim_warp_or(addr, bits)
 #define barcopy_warp_now()	      sim_warp_now()
-#define barcopy_warp_cycles()	      sim_warp_now()
 #define barcopy_warp_hint()	      sim_warp_lane()
 #define barcopy_warp_pause()	      sim_warp_pause()
 

@@ -175,7 +175,6 @@ static struct {
 	bool done[AGENTS], waits[AGENTS];
 	bool exact; /* no number is taken before its line is free */
 	uint64_t taken[AGENTS]; /* numbers, up to this one */
-	unsigned int step_cycles;
 	unsigned int until[AGENTS], steps;
 	int me;
 	unsigned int turn[DEVICE], arrived[2];
@@ -670,7 +669,6 @@ static uint64_t clock_reads, line_loads, acquires; /* of kernels, in all runs */
 #define barcopy_warp_lane()  ((unsigned int)m.me)
 #define barcopy_warp_fence() warp_fence(__LINE__)
 #define barcopy_warp_pause() device_pause()
-#define barcopy_warp_cycles() ((uint64_t)m.steps * m.step_cycles)
 #define barcopy_warp_now()   (clock_reads++, explored_time())
 #define barcopy_warp_hint()  below(LINES)
 

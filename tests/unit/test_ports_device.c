@@ -25,7 +25,6 @@
 #define barcopy_warp_lane()	 0u
 #define barcopy_warp_hint()	 0u
 #define barcopy_warp_fence()	 ((void)0)
-#define barcopy_warp_cycles()	 (cycles += 10)
 #define barcopy_warp_now()	 (cycles += 10)
 
 typedef unsigned long long u64;
@@ -121,28 +120,30 @@ static void free_port(const barcopy_port_view_t *view)
 	free((void *)(uintptr_t)view->control);
 }
 
-/* Each thread makes one post, which finds space, then a try of several at once. */
+/* Each thread in turn makes its posts, which find space; then each makes a try of several at once. */
 static void tries(void)
 {
 	static const struct {
-		unsigned int lines, threads, many;
-	} table[] = { { 1024, 8, 256 }, { 256, 32, 16 }, { 16, 8, 4 }, { 1024, 512, 1 }, { 16, 16, 1 } };
+		unsigned int lines, threads, many, posts;
+	} table[] = { { 1024, 8, 256, 1 }, { 256, 32, 16, 1 }, { 16, 8, 4, 1 },
+		      { 1024, 512, 1, 1 }, { 16, 16, 1, 1 },   { 16, 2, 1, 8 } };
 	static const unsigned int data[12 * 256];
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		const barcopy_port_view_t view = make_port(table[i].lines);
 		barcopy_poster_t *p = calloc(table[i].threads, sizeof(*p));
+		const unsigned int before = table[i].posts * table[i].threads;
 		volatile unsigned int posts = 0;
 
 		for (unsigned int t = 0; t < table[i].threads; t++)
 			barcopy_port_open(&p[t], view);
-		for (volatile unsigned int t = 0; t < 2 * table[i].threads; t++) {
-			barcopy_poster_t *poster = &p[t % table[i].threads];
+		for (volatile unsigned int t = 0; t < before + table[i].threads; t++) {
+			barcopy_poster_t *poster = &p[t < before ? t / table[i].posts : t - before];
 
 			pauses = 0;
 			if (setjmp(endless))
-				ck_abort_msg("row %zu: the try of thread %u waits for ever", i, t);
-			if (t < table[i].threads)
+				ck_abort_msg("row %zu: post %u waits for ever", i, t);
+			if (t < before)
 				posts += !!barcopy_port_post(poster, data, 48, 0, 0);
 			else if (barcopy_port_post_many(poster, data, 48, table[i].many, 0, 0))
 				posts += table[i].many;

@@ -38,7 +38,6 @@ static struct {
 	bool patient; /* no call is answered while a thread looks for a slot and some are free */
 	bool dies; /* the context, with the last kernel: nobody calls end */
 	bool limits; /* each post has a limit */
-	bool alone; /* one thread posts: without a question it takes no number whose line is not free */
 	bool stopping, stopped, aborted, received_all, in_stop;
 	unsigned int left; /* kernels that have ended for good */
 	uint64_t due; /* the last post that is not unawaited */
@@ -373,7 +372,7 @@ static void kernels(void)
 	    barcopy_port_call(&p, none, 48, &reply, BARCOPY_PORT_NO_LIMIT, 0) ||
 	    barcopy_port_wait(&p, m.base + (UINT64_C(1) << 40), BARCOPY_PORT_NO_LIMIT, 0))
 		wrong("a kernel of another port is let in");
-	for (unsigned int r = run.alone && who ? 0 : 1 + below(5); r; r--) {
+	for (unsigned int r = 1 + below(5); r; r--) {
 		forget();
 		run.refused[who] = false;
 		run.late[who] = 0;
@@ -799,10 +798,7 @@ static const char *explore(uint64_t seed, enum fault fault, unsigned int fence)
 	run.hint = below(2);
 	run.dies = below(4) == 0;
 	run.limits = below(2);
-	m.exact = run.limits && below(2);
-	run.alone = m.exact && !below(3);
-	/* Of several threads, what each saw in its last post is then too old. */
-	m.step_cycles = m.exact && !run.alone ? 1 << 20 : 1;
+	m.exact = run.limits;
 	run.patient = seed % 24 == 5; /* of those with LINES lines */
 	run_agents();
 	if (!m.wrong && !(m.done[RECEIVER] && m.done[HELPER]))
