@@ -953,6 +953,7 @@ class Objects(Case):
         for address, size in ((-1, 10), (1 << 64, 10), (self.mem.address + (1 << 64), 10),
                               (self.mem.address, (1 << 64) + 10)):
             self.assertRaisesRegex(ValueError, "in no address space", self.gdr.map, address, size)
+        self.assertRaisesRegex(barcopy.Error, "address is 0", self.gdr.map, 0, 64)
         for typestr in "x", "f4", "", "<f":
             self.assertRaisesRegex(TypeError, f"typestr '{typestr}'", self.gdr.map,
                                    Device(self.mem.address, (4,), typestr))

@@ -198,8 +198,9 @@ class Streams(Balanced):
         for blocking in False, True:
             stream = self.cuda.stream(not blocking)
             self.cuda.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), 2)
-            for asked in (stream, 1) if blocking else (stream,):
-                self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.mem.read, stream=asked)
+            for asked in (stream, 1, 0) if blocking else (stream,):
+                self.assertRaisesRegex(RuntimeError, f"stream {asked or 1:#x} is part of the capture of a CUDA graph",
+                                       self.mem.read, stream=asked)
                 self.assertRaisesRegex(RuntimeError, "stream=None", self.gdr.map, self.mem, stream=asked)
                 if asked == 1:  # a producer of DLPack makes it wait for its own
                     self.assertRaisesRegex(RuntimeError, "capture of a CUDA graph", self.gdr.map, ByDlpack((2, 0)))
