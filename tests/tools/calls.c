@@ -6,12 +6,12 @@
  * A test is run for each fault, one at a time: a call fails with EIO, or succeeds; a value that
  * it wrote is two more; its last byte is another one. A fault is planted at the first call from
  * a place in the tool, an address of return; of a pin with its caller's. The file FAULTS has a
- * line for each: the test's process, the function, the fault, the test's exit status.
+ * line for each: the test's process, the function, the fault, the test's exit status, its reason.
  *
  * The last run has no fault. Each call of the library in it is a line of CALLS.PROCESS (2 is
  * the first test, 2.1 its first child): arguments, what was written, the errno. Contexts,
  * handles and mappings are numbers in the order of their appearance, addresses are offsets in
- * these or in a GPU page, data is a checksum.
+ * these or in a GPU page, data is a checksum. A gdr_close() also has what CUDA was asked for by then.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "gdrapi.h"
+#include "sanity/sanity.h"
 
 typedef unsigned long word;
 enum { MOST = 4096, REGIONS = 16 };
@@ -157,6 +158,25 @@ static void add_argument(const char *kind, const word *arg, word rc)
 		add(" %lu", *(word *)*arg);
 }
 
+/* How often this process has asked CUDA for each of these, and the memory that it holds. */
+static void add_cuda(void)
+{
+	static const char *const names[] = { "cuMemcpyHtoD", "cuMemcpyDtoH", "cuCtxSynchronize", "cuMemHostAlloc",
+					     "cuMemFreeHost", "cuMemUnmap", "cuMemRelease", "cuMemAddressFree" };
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	unsigned long (*calls)(const char *);
+	unsigned long long (*bytes)(int);
+
+	if (!lib)
+		return;
+	*(void **)&calls = dlsym(lib, "gdrsim_calls");
+	*(void **)&bytes = dlsym(lib, "gdrsim_device_bytes");
+	add(", holds %llu", bytes(0));
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (calls(names[i]))
+			add(", %s %lu", names[i], calls(names[i]));
+}
+
 static void record(const struct call *c, const word *arg, word rc)
 {
 	char path[512];
@@ -170,6 +190,8 @@ static void record(const struct call *c, const word *arg, word rc)
 		add_object('g', rc, 1);
 	else if (c->result == CONTEXT || rc)
 		add(" = %d", c->result == CONTEXT ? errno : (int)rc);
+	if (!strcmp(c->name, "gdr_close"))
+		add_cuda();
 	snprintf(path, sizeof(path), "%s.%s", getenv("CALLS"), process);
 	f = fopen(path, "ae");
 	if (!f)
@@ -345,6 +367,17 @@ static void forget(void)
 	}
 }
 
+/* What the test that has ended gives as its reason: the regions have an array of struct report. */
+static const char *reason(void)
+{
+	size_t at = (size_t)(atoi(process) - 2) * sizeof(struct report);
+
+	for (int i = 0; i < region_count; i++)
+		if (regions[i].size > sizeof(struct report) && !(regions[i].size % sizeof(struct report)))
+			return ((struct report *)(void *)((char *)regions[i].at + at))->text;
+	return "";
+}
+
 /* Runs the test whose process is about to begin, once for each fault, until it meets none. */
 static pid_t run_test(pid_t (*real)(void))
 {
@@ -367,14 +400,14 @@ static pid_t run_test(pid_t (*real)(void))
 		if (!shared->fired)
 			break; /* the tool finds it ended */
 		waitpid(pid, &status, 0);
-		for (int i = 0; i < region_count; i++)
-			memcpy(regions[i].at, before[i], regions[i].size);
-		forget();
 		f = fopen(getenv("FAULTS"), "ae");
 		if (!f)
 			abort();
-		fprintf(f, "%s %s %d\n", process, shared->what, status);
+		fprintf(f, "%s %s %d%s%s\n", process, shared->what, status, *reason() ? " " : "", reason());
 		fclose(f);
+		for (int i = 0; i < region_count; i++)
+			memcpy(regions[i].at, before[i], regions[i].size);
+		forget();
 	}
 	for (int i = 0; i < region_count; i++)
 		free(before[i]);
