@@ -31,11 +31,14 @@ says() {
 		[ -s "$known" ] || cp "$tmp/now" "$known"
 	done >>"$tmp/texts"
 }
-# libcuda without the call
-lacks() { # lacks CALL
-	mkdir -p "$tmp/lacks/$1"
-	sed -z "s/^$1\$/X${1#?}/" "$sim/libcuda.so.1" >"$tmp/lacks/$1/libcuda.so.1" # a string of the same length
+# libcuda without the call, or with another string of the same length in the place of one
+lacks() { # lacks STRING [OTHER]
+	dir=$tmp/lacks/${1//[%:.]/} # of a path of libraries
+	mkdir -p "$dir"
+	sed -z "s/^$1\$/${2-X${1#?}}/" "$sim/libcuda.so.1" >"$dir/libcuda.so.1"
 }
+lacks %04x:%02x:%02x.0 '%04x\n%02x:%02x\x7f0'
+lacks nothing
 plain="gdrcopy_copybw -w 0 -r 0 -s 64" vmm="gdrcopy_copybw -w 0 -r 0 -s 64 -a cuMemCreate" kernels="gdrcopy_pplat -t 3 -u 60"
 sanity="gdrcopy_sanity -t basic -t vmm_chunks -t host_cached -t mapping_type"
 says <<-END
@@ -52,6 +55,25 @@ says <<-END
 	host memory||gdrcopy_sanity -a cuMemHostAlloc -t basic
 	a GPU without a name|GDRSIM_FAIL=cuDeviceGetName:*=46,cuDeviceGetPCIBusId:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic --json
 	no version|GDRSIM_FAIL=cuDriverGetVersion:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic
+	a PCI address of other characters|LD_LIBRARY_PATH=$tmp/lacks/04x02x02x0|gdrcopy_sanity -a cuMemHostAlloc -t basic
+	copybw --sim, another libcuda comes first|LD_PRELOAD=$tmp/lacks/nothing/libcuda.so.1|$plain --sim $sim
+	sanity --sim, another libcuda comes first|LD_PRELOAD=$tmp/lacks/nothing/libcuda.so.1|$sanity --sim $sim
+	sanity --help||gdrcopy_sanity --help
+	doctor --help||gdrcopy_doctor --help
+	a choice that there is not||gdrcopy_copybw -a malloc
+	a size that is none||gdrcopy_copybw --size=1KB
+	a number that is none||gdrcopy_copybw -w 1K
+	a number of too many bits||gdrcopy_copybw -w 9223372036854775808
+	a size of too many bits||gdrcopy_copybw -s 17179869184G
+	the largest size||gdrcopy_copybw -s 17179869183G
+	the largest size, cuMemCreate||gdrcopy_copybw -s 17179869183G -a cuMemCreate
+	a number above the range||gdrcopy_pplat -B 1025
+	a number below a range||gdrcopy_pplat -B 0
+	a number below the least||gdrcopy_pplat -t 0
+	a word too many||gdrcopy_copybw stray
+	an unknown name||gdrcopy_sanity -t nonsense
+	64 names||gdrcopy_sanity -d 7$(printf ' -t basic%.0s' {1..64})
+	65 names||gdrcopy_sanity -d 7$(printf ' -t basic%.0s' {1..65})
 END
 sed -n 's/^\tX([A-Za-z0-9]*, \(.*\)).*/\1/p' "$root/tools/common/cuda.h" |
 	grep -vE 'Graph|Capture|Async$|Managed|GetInfo|Memset|Shareable|StreamQuery|PointerGet' >"$tmp/calls"
@@ -65,6 +87,7 @@ while read -r call; do
 	echo "no $call|LD_LIBRARY_PATH=$tmp/lacks/$call|$command"
 	echo "${call%_v2} fails|GDRSIM_FAIL=${call%_v2}:*=46|$sanity"
 done <"$tmp/calls" | says
+says <<<"sanity, no cuMemUnmap|LD_LIBRARY_PATH=$tmp/lacks/cuMemUnmap|$sanity"
 stored "the texts are those of texts.txt" "$here/texts.txt" "$tmp/texts" "${3-}"
 [ "${3-}" != refresh ] || finish
 
@@ -85,6 +108,14 @@ json "doctor: --json with control characters of the environment" 'assert any("x\
 check "doctor: --json prints none of them" eval "! LC_ALL=C grep -q $'\xc2[\x80-\x9f]\|\x1b\|[^\xc3]\x9b' \"\$out\""
 run "$build"/gdrcopy_copybw -a "$evil"
 expect "copybw: a message with control characters of an option" 1 '' $'-a x\\?31m\\?32m\\?\\[33m\xc3\xa9: must be one of'
+# ... and what is no UTF-8 is not printed, up to each bound of the form
+bytes=$'\x1f \x7f \xc1\xbf \xc2\x9f \xc2\xa0 \xdf\xbf \xe0\x9f\xbf \xe0\xa0\x80 \xed\x9f\xbf \xed\xa0\x80 \xef\xbf\xbf '
+bytes+=$'\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80 \x80 \xc3A \xe1\x80A \xe1\xc0\x80 \xc3'
+plain=$'? ? ?? ? \xc2\xa0 \xdf\xbf ??? \xe0\xa0\x80 \xed\x9f\xbf ??? \xef\xbf\xbf '
+plain+=$'???? \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf ???? ???? ? ?A ??A ??? ?'
+run "$build"/gdrcopy_copybw -a "$bytes"
+check "copybw: a message with bytes at the bounds of UTF-8" grep -qF -e "-a $plain: must be" "$err"
+run "$build"/gdrcopy_copybw -a "$evil"
 check "copybw: the message prints none of them" eval "! LC_ALL=C grep -q $'\xc2\x9b\|\x1b\|m\x9b' \"\$err\""
 
 # ---- on the stand-in, what ordinary device memory is served by -------------------------------------
