@@ -11,7 +11,8 @@
  * The last run has no fault. Each call of the library in it is a line of CALLS.PROCESS (2 is
  * the first test, 2.1 its first child): arguments, what was written, the errno. Contexts,
  * handles and mappings are numbers in the order of their appearance, addresses are offsets in
- * these or in a GPU page, data is a checksum. A gdr_close() also has what CUDA was asked for by then.
+ * these or in a GPU page, data is a checksum. A gdr_close() also has what CUDA was asked for by then. A
+ * process begins with how it ends.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,6 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,8 +180,21 @@ static void add_cuda(void)
 			add(", %s %lu", names[i], calls(names[i]));
 }
 
+/* How this process ends: with its parent, and of a test's child without a core file. */
+static void record_end(FILE *f)
+{
+	struct rlimit core = { 0 };
+	int death = 0;
+
+	prctl(PR_GET_PDEATHSIG, &death);
+	if (strchr(process, '.'))
+		getrlimit(RLIMIT_CORE, &core);
+	fprintf(f, "signal %d with its parent%s\n", death, core.rlim_cur ? ", core file" : "");
+}
+
 static void record(const struct call *c, const word *arg, word rc)
 {
+	static pid_t known;
 	char path[512];
 	FILE *f;
 
@@ -196,6 +212,9 @@ static void record(const struct call *c, const word *arg, word rc)
 	f = fopen(path, "ae");
 	if (!f)
 		abort();
+	if (known != getpid())
+		record_end(f);
+	known = getpid();
 	fprintf(f, "%s\n", line);
 	fclose(f);
 	pthread_mutex_unlock(&lock);
