@@ -373,7 +373,13 @@ int main(int argc, char **argv)
 {
 	tool_name = "gdrcopy_doctor"; /* in the JSON document */
 	if (argc > 1 && !strcmp(argv[1], "probes")) {
+		int before = dup(STDOUT_FILENO), after; /* the lowest free descriptor */
+
+		close(before);
 		show(probes_fields, (const char *)probes_make(), "probes");
+		after = dup(STDOUT_FILENO);
+		if (after != before)
+			printf("descriptor %d is left open\n", before);
 		return 0;
 	}
 	if (argc > 1 && strchr(argv[1], '/'))

@@ -48,7 +48,7 @@ Mutant = collections.namedtuple('Mutant', 'file function line op text source pro
 
 # Of tools/: which scripts run what is there. The rest of the tools, in perf/, uses tools/common.
 TOOL_TESTS = {'doctor': 'doctor tools progress', 'sanity': 'calls sanity inherited tools progress',
-              'common': 'tools copy_tools sanity doctor progress'}
+              'common': 'tools copy_tools calls sanity inherited doctor progress'}
 LONG = 300  # seconds, for a program that runs alone
 PYTHON = next((p for p in ('/usr/bin/python3', 'python3') if not subprocess.run(
     [p, '-c', 'import numpy'], stderr=subprocess.DEVNULL).returncode), 'python3')

@@ -20,6 +20,7 @@
 #include <execinfo.h>
 #include <glob.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -180,16 +181,19 @@ static void add_cuda(void)
 			add(", %s %lu", names[i], calls(names[i]));
 }
 
-/* How this process ends: with its parent, and of a test's child without a core file. */
+/* How this process ends: with its parent, of a test's child without a core file, and by any signal. */
 static void record_end(FILE *f)
 {
 	struct rlimit core = { 0 };
+	sigset_t blocked;
 	int death = 0;
 
+	sigprocmask(SIG_BLOCK, NULL, &blocked);
 	prctl(PR_GET_PDEATHSIG, &death);
 	if (strchr(process, '.'))
 		getrlimit(RLIMIT_CORE, &core);
-	fprintf(f, "signal %d with its parent%s\n", death, core.rlim_cur ? ", core file" : "");
+	fprintf(f, "signal %d with its parent%s%s\n", death, core.rlim_cur ? ", core file" : "",
+		sigisemptyset(&blocked) ? "" : ", signals are blocked");
 }
 
 static void record(const struct call *c, const word *arg, word rc)

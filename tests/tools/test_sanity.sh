@@ -256,6 +256,8 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		a call that fails says how|FAULT=error LD_PRELOAD=$tmp/faulty.so|-t basic|1|: 22 \(Invalid argument\) instead of 0: 
+		a pin that fails, too|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t force_pcie|1|: rc: 5 \(Input/output error\) instead of 0: 
+		... with tokens|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t tokens|1|: pin_with\(&mem, 0, 0\): 5 \(Input/output error\)
 		a call that should fail, too|FAULT=child LD_PRELOAD=$tmp/faulty.so|-t fork_calls|1|: succeeded instead of 13 \(Permission denied\)
 		a crash says so|FAULT=crash LD_PRELOAD=$tmp/faulty.so|-t words|1|ended by signal 11 \(Segmentation fault\)
 	END
