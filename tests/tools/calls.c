@@ -166,7 +166,8 @@ static void add_argument(const char *kind, const word *arg, word rc)
 static void add_cuda(void)
 {
 	static const char *const names[] = { "cuMemcpyHtoD", "cuMemcpyDtoH", "cuCtxSynchronize", "cuMemHostAlloc",
-					     "cuMemFreeHost", "cuMemUnmap", "cuMemRelease", "cuMemAddressFree" };
+					     "cuMemFreeHost", "cuMemAlloc", "cuMemFree", "cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+					     "cuMemUnmap", "cuMemRelease", "cuMemAddressFree" };
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 	unsigned long (*calls)(const char *);
 	unsigned long long (*bytes)(int);
@@ -390,15 +391,19 @@ static void forget(void)
 	}
 }
 
-/* What the test that has ended gives as its reason: the regions have an array of struct report. */
+/* What the test that has ended says, its reason or else its notes: the regions have an array of struct report. */
 static const char *reason(void)
 {
-	size_t at = (size_t)(atoi(process) - 2) * sizeof(struct report);
+	static char said[sizeof(((struct report *)0)->text) + 1];
+	const struct report *r = NULL;
 
-	for (int i = 0; i < region_count; i++)
-		if (regions[i].size > sizeof(struct report) && !(regions[i].size % sizeof(struct report)))
-			return ((struct report *)(void *)((char *)regions[i].at + at))->text;
-	return "";
+	for (int i = 0; i < region_count && !r; i++)
+		if (regions[i].size > sizeof(*r) && !(regions[i].size % sizeof(*r)))
+			r = (struct report *)regions[i].at + atoi(process) - 2;
+	snprintf(said, sizeof(said), " %s", r->text[0] ? r->text : r->notes);
+	for (char *c = said; *c; c++)
+		*c = *c == '\n' ? ';' : *c;
+	return said[1] ? said : "";
 }
 
 /* Runs the test whose process is about to begin, once for each fault, until it meets none. */
@@ -426,7 +431,7 @@ static pid_t run_test(pid_t (*real)(void))
 		f = fopen(getenv("FAULTS"), "ae");
 		if (!f)
 			abort();
-		fprintf(f, "%s %s %d%s%s\n", process, shared->what, status, *reason() ? " " : "", reason());
+		fprintf(f, "%s %s %d%s\n", process, shared->what, status, reason());
 		fclose(f);
 		for (int i = 0; i < region_count; i++)
 			memcpy(regions[i].at, before[i], regions[i].size);

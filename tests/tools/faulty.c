@@ -9,7 +9,8 @@
  * flag (revocation is hidden), child (a child's copies are served), open (a process gets one context),
  * munmap (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but
  * the first BYTE ends as soon as it is there, with status 9 or by signal 9), node (a process ends where
- * it opens /dev/nvidia2).
+ * it opens /dev/nvidia2), pins (the driver counts BYTE of them from the second process on, 0
+ * in the first), memory (an allocation of BYTE bytes fails).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +18,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -168,6 +170,32 @@ pid_t fork(void)
 		raise(SIGKILL);
 	children++;
 	return pid;
+}
+
+void *calloc(size_t count, size_t size)
+{
+	extern void *__libc_calloc(size_t count, size_t size); /* dlsym() allocates */
+
+	return count * size == the_byte() && fault_is("memory") ? NULL : __libc_calloc(count, size);
+}
+
+int posix_memalign(void **at, size_t alignment, size_t size)
+{
+	REAL(posix_memalign)
+	return size == the_byte() && fault_is("memory") ? ENOMEM : real(at, alignment, size);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+	static pid_t first;
+	static char text[24];
+	REAL(fopen)
+
+	if (!fault_is("pins") || strcmp(path, "/proc/driver/gdrdrv/nv_get_pages_refcount"))
+		return real(path, mode);
+	first = first ? first : getpid();
+	snprintf(text, sizeof(text), "%zu", getpid() == first ? 0 : the_byte());
+	return fmemopen(text, strlen(text), "r");
 }
 
 int open(const char *path, int flags, ...)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests of gdrcopy_sanity on the stand-ins: every backend and mode passes, options and exit codes
-# are right, and each of several planted faults is found. Usage: test_sanity.sh BUILD_DIR SIM_DIR.
+# are right, and each of several planted faults is found. Usage: test_sanity.sh BUILD_DIR SIM_DIR
+# [refresh]: that writes faults.txt.
 # shellcheck source=tests/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 hide='^ok'
@@ -210,6 +211,8 @@ planted() {
 	test=$2
 	shift 2
 	run "$@" "$tool" --sim "$sim" -t "$test" -t versions --timeout 2
+	sed -nE "s/^FAILED/$fault: &/;s/0x[0-9a-f]{9,}/ADDRESS/g;s/\.c:[0-9]+/.c/;s/ [0-9]+ mappings/ N mappings/;/FAILED/p" \
+		"$out" >>"$tmp/faults"
 	if grep -q '^ok  *versions' "$out"; then
 		expect "planted: $fault: $test fails" 1 "^FAILED  *$test: "
 	else
@@ -229,6 +232,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 	planted 'munmap' leaks FAULT=munmap BYTE=131072 LD_PRELOAD="$tmp/faulty.so $node"
 	planted 'leak' access_after_close FAULT=leak LD_PRELOAD="$tmp/faulty.so"
 	planted 'dontfork' fork_access FAULT=dontfork LD_PRELOAD="$tmp/faulty.so"
+	stored 'the reasons are those of faults.txt' "$here/faults.txt" "$tmp/faults" "${3-}"
 	run FAULT=open LD_PRELOAD="$tmp/faulty.so" "$tool" --sim "$sim" -t close_after_free
 	expect 'a waiver has the whole reason' 2 \
 		'^waived  close_after_free: barcopy_open\(BARCOPY_OPEN_ANY\): .*; gdrcopy_doctor reports'
@@ -256,6 +260,9 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		a call that fails says how|FAULT=error LD_PRELOAD=$tmp/faulty.so|-t basic|1|: 22 \(Invalid argument\) instead of 0: 
+		memory has run out|FAULT=memory BYTE=131072 LD_PRELOAD=$tmp/faulty.so|-t basic|1|^FAILED  basic: out of memory: 131072 x 1 bytes$
+		the driver's pins are as before|FAULT=pins BYTE=0 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|0|^ok +kernel_pins$
+		a pin that the driver keeps|FAULT=pins BYTE=1 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|1|: 1 pin in the driver, 0 before the first test: leaked, unless
 		a pin that fails, too|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t force_pcie|1|: rc: 5 \(Input/output error\) instead of 0: 
 		... with tokens|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t tokens|1|: pin_with\(&mem, 0, 0\): 5 \(Input/output error\)
 		a call that should fail, too|FAULT=child LD_PRELOAD=$tmp/faulty.so|-t fork_calls|1|: succeeded instead of 13 \(Permission denied\)

@@ -67,6 +67,13 @@ says <<-END
 	a size of too many bits||gdrcopy_copybw -s 17179869184G
 	the largest size||gdrcopy_copybw -s 17179869183G
 	the largest size, cuMemCreate||gdrcopy_copybw -s 17179869183G -a cuMemCreate
+	more than a size_t, cuMemCreate||gdrcopy_copybw -s 18446744073707454464 -a cuMemCreate
+	... and the size below||gdrcopy_copybw -s 18446744073707454463 -a cuMemCreate
+	a byte more than a granule||gdrcopy_copybw -s 2097153 -a cuMemCreate -w 0 -r 0
+	an integrated GPU, cuMemAlloc is not permitted|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=800|$sanity
+	... is not supported|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=801|$sanity
+	... finds no memory|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=2|$sanity
+	... finds a value invalid|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=1|$sanity
 	a number above the range||gdrcopy_pplat -B 1025
 	a number below a range||gdrcopy_pplat -B 0
 	a number below the least||gdrcopy_pplat -t 0
@@ -92,12 +99,12 @@ stored "the texts are those of texts.txt" "$here/texts.txt" "$tmp/texts" "${3-}"
 [ "${3-}" != refresh ] || finish
 
 # ---- what a library says of a GPU is printed as plain text ------------------------------------------
-evil=$'GPU\e]0;title\a\nfault \x9b31m \xc3\xa9'
+evil=$'GPU\e]0;title\a\nfault \x9b31m~\x7f \xc3\xa9'
 for t in copybw copylat "apiperf -s 64K" pplat "sanity -t basic" doctor; do
 	# shellcheck disable=SC2086 # several words
 	run LD_LIBRARY_PATH="$sim" LD_PRELOAD="$sim/libnvidia_node.so" GDRSIM_DRIVER_VERSION=13030 GDRSIM_GPU_NAME="$evil" \
 		"$build"/gdrcopy_$t
-	expect "${t%% *}: a GPU's name with control characters" 0 'GPU\?\]0;title\?.fault \?31m'
+	expect "${t%% *}: a GPU's name with control characters" 0 'GPU\?\]0;title\?.fault \?31m~\? '
 	check "${t%% *}: prints none of them" eval "! LC_ALL=C grep -q '[^ -~]' \"\$out\" \"\$err\""
 done
 
@@ -165,6 +172,11 @@ for t in copybw copylat pplat apiperf; do
 
 	quick gdrcopy_$t --sim "$sim" -s 0x1000 -d 0x0
 	expect "$t: hexadecimal numbers" 0 'all data verified'
+
+	# An empty variable names no directory: not this one, whose library is none.
+	mkdir -p "$tmp/here" && : >"$tmp/here/libgdrapi.so.2" && cd "$tmp/here" && quick LD_LIBRARY_PATH='' gdrcopy_$t --sim "$sim" -s 64
+	cd "$here" || exit 1
+	expect "$t: --sim with an empty LD_LIBRARY_PATH" 0 'all data verified'
 
 	# -- facts
 	quick gdrcopy_$t --sim "$sim" -s 4K
@@ -560,6 +572,7 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
 			interposer alone|FAULT=none||0|all data verified
 			wrong byte read|FAULT=read BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			memory has run out|FAULT=memory BYTE=320||1||: out of memory: 320 bytes$
 			a copy that fails|FAULT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
 			wrong byte written|FAULT=write BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
 		END
