@@ -99,11 +99,13 @@ include tests/check.mk
 
 # After a change of gdrcopy_doctor's reports: those of tests/doctor/machines.txt, and probes.txt there, what its probes
 # find; of gdrcopy_sanity's calls of the library: tests/tools/calls.txt, and the reasons of its failures: faults.txt there;
-# of what the tools say: texts.txt. The difference is to be read before it is committed.
+# of what the tools say: texts.txt, and on a terminal meanwhile: progress.txt. The difference is to be read before it is
+# committed.
 .PHONY: refresh-reports
 refresh-reports: $(DOCTOR_TEST) lib sim tools
 	@tests/doctor/machines.py $(O) refresh
 	@tests/tools/test_doctor.sh $(O) $(O)/sim refresh
 	@tests/tools/test_calls.sh $(O) $(O)/sim refresh
 	@tests/tools/test_sanity.sh $(O) $(O)/sim refresh
+	@tests/tools/test_progress.sh $(O) $(O)/sim refresh
 	@tests/tools/test_tools.sh $(O) $(O)/sim refresh

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -374,12 +375,17 @@ int main(int argc, char **argv)
 	tool_name = "gdrcopy_doctor"; /* in the JSON document */
 	if (argc > 1 && !strcmp(argv[1], "probes")) {
 		int before = dup(STDOUT_FILENO), after; /* the lowest free descriptor */
+		struct rlimit own, limit;
 
 		close(before);
+		getrlimit(RLIMIT_NOFILE, &own);
 		show(probes_fields, (const char *)probes_make(), "probes");
 		after = dup(STDOUT_FILENO);
 		if (after != before)
 			printf("descriptor %d is left open\n", before);
+		getrlimit(RLIMIT_NOFILE, &limit);
+		if (limit.rlim_cur != own.rlim_cur)
+			printf("the limit of descriptors is %d\n", (int)limit.rlim_cur);
 		return 0;
 	}
 	if (argc > 1 && strchr(argv[1], '/'))

@@ -212,6 +212,14 @@ int open(const char *path, int flags, ...)
 	return real(path, flags, mode);
 }
 
+void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	REAL(mmap)
+	if (fault_is("memory") && length == the_byte() && flags == (MAP_SHARED | MAP_ANONYMOUS))
+		return MAP_FAILED;
+	return real(addr, length, prot, flags, fd, offset);
+}
+
 int munmap(void *addr, size_t length)
 {
 	REAL(munmap)

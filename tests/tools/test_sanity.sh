@@ -261,6 +261,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		a call that fails says how|FAULT=error LD_PRELOAD=$tmp/faulty.so|-t basic|1|: 22 \(Invalid argument\) instead of 0: 
 		memory has run out|FAULT=memory BYTE=131072 LD_PRELOAD=$tmp/faulty.so|-t basic|1|^FAILED  basic: out of memory: 131072 x 1 bytes$
+		... for what the processes share|FAULT=memory BYTE=8 LD_PRELOAD=$tmp/faulty.so|-t basic|1||: out of memory: 8 bytes$
 		the driver's pins are as before|FAULT=pins BYTE=0 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|0|^ok +kernel_pins$
 		a pin that the driver keeps|FAULT=pins BYTE=1 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|1|: 1 pin in the driver, 0 before the first test: leaked, unless
 		a pin that fails, too|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t force_pcie|1|: rc: 5 \(Input/output error\) instead of 0: 

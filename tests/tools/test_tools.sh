@@ -117,11 +117,13 @@ run "$build"/gdrcopy_copybw -a "$evil"
 expect "copybw: a message with control characters of an option" 1 '' $'-a x\\?31m\\?32m\\?\\[33m\xc3\xa9: must be one of'
 # ... and what is no UTF-8 is not printed, up to each bound of the form
 bytes=$'\x1f \x7f \xc1\xbf \xc2\x9f \xc2\xa0 \xdf\xbf \xe0\x9f\xbf \xe0\xa0\x80 \xed\x9f\xbf \xed\xa0\x80 \xef\xbf\xbf '
-bytes+=$'\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80 \x80 \xc3A \xe1\x80A \xe1\xc0\x80 \xc3'
+bytes+=$'\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80 \x80 \xc3A \xe1\x80A \xe1\xc0\x80 \x80\x80\x80\x80 \xc3'
 plain=$'? ? ?? ? \xc2\xa0 \xdf\xbf ??? \xe0\xa0\x80 \xed\x9f\xbf ??? \xef\xbf\xbf '
-plain+=$'???? \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf ???? ???? ? ?A ??A ??? ?'
+plain+=$'???? \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf ???? ???? ? ?A ??A ??? ???? ?'
 run "$build"/gdrcopy_copybw -a "$bytes"
 check "copybw: a message with bytes at the bounds of UTF-8" grep -qF -e "-a $plain: must be" "$err"
+run "$build"/gdrcopy_copybw -a $'x\ty\nz'
+check "copybw: a message keeps blanks and lines" eval 'grep -q $'"'x\ty\$'"' "$err" && grep -q "^z: must be" "$err"'
 run "$build"/gdrcopy_copybw -a "$evil"
 check "copybw: the message prints none of them" eval "! LC_ALL=C grep -q $'\xc2\x9b\|\x1b\|m\x9b' \"\$err\""
 
@@ -576,6 +578,9 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 			a copy that fails|FAULT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
 			wrong byte written|FAULT=write BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
 		END
+		run sh -c 'FAULT=read exec "$@" 2>&1' sh gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256
+		check "$t: wrong byte read: what was printed before stands before the message" \
+			env LD_PRELOAD= awk '/^GPU/ { table = 1 } /wrong byte/ { exit !table }' "$out"
 		check "$t: wrong byte written: not called verified" env LD_PRELOAD= sh -c "! grep -q verified '$out'"
 		run FAULT=write BYTE=0 gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 --json
 		expect "$t: wrong byte, --json" 1
