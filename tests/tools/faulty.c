@@ -3,14 +3,14 @@
  * Preloaded under a tool, it plants one fault of a library or system: the tool must notice. FAULT names
  * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
  * writes the byte behind its range), unwritten, unread (nothing is copied), error (writes fail), pin
- * (those with tokens and those of more than BYTE bytes fail), map (maps fail), drop (barcopy_put32()
+ * (those with tokens and those of more than BYTE bytes fail with ERROR, or EIO), map (maps fail), drop (barcopy_put32()
  * stores nothing), dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an
  * unmap that leaves the mapping), info (va not rounded), wc, mapped (this member is wrong of a mapping),
  * flag (revocation is hidden), child (a child's copies are served), open (a process gets one context),
  * munmap (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but
  * the first BYTE ends as soon as it is there, with status 9 or by signal 9), node (a process ends where
  * it opens /dev/nvidia2), pins (the driver counts BYTE of them from the second process on, 0
- * in the first), memory (an allocation of BYTE bytes fails).
+ * in the first), memory (an allocation of BYTE bytes fails), driver (NVIDIA's says its version).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -98,6 +98,13 @@ int gdr_close(gdr_t g)
 	return fault_is("leak") ? 0 : real(g);
 }
 
+static int the_error(void)
+{
+	const char *set = getenv("ERROR");
+
+	return set ? atoi(set) : EIO;
+}
+
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space, gdr_mh_t *handle)
 {
 	REAL(gdr_pin_buffer)
@@ -107,7 +114,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t token, uin
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
 {
 	REAL(gdr_pin_buffer_v2)
-	return fault_is("pin") && size > the_byte() ? EIO : real(g, addr, size, flags, handle);
+	return fault_is("pin") && size > the_byte() ? the_error() : real(g, addr, size, flags, handle);
 }
 
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
@@ -191,6 +198,8 @@ FILE *fopen(const char *path, const char *mode)
 	static char text[24];
 	REAL(fopen)
 
+	if (fault_is("driver") && !strcmp(path, "/sys/module/nvidia/version"))
+		return fmemopen("580.159.04\n", 11, "r");
 	if (!fault_is("pins") || strcmp(path, "/proc/driver/gdrdrv/nv_get_pages_refcount"))
 		return real(path, mode);
 	first = first ? first : getpid();

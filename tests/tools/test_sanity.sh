@@ -264,6 +264,11 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		... for what the processes share|FAULT=memory BYTE=8 LD_PRELOAD=$tmp/faulty.so|-t basic|1||: out of memory: 8 bytes$
 		the driver's pins are as before|FAULT=pins BYTE=0 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|0|^ok +kernel_pins$
 		a pin that the driver keeps|FAULT=pins BYTE=1 LD_PRELOAD=$tmp/faulty.so|-t kernel_pins|1|: 1 pin in the driver, 0 before the first test: leaked, unless
+		integrated: EPERM: the next kind|GDRSIM_INTEGRATED=1 FAULT=pin ERROR=1 LD_PRELOAD=$tmp/faulty.so||2||cuMemAlloc memory: .* cuMemHostAlloc memory: 
+		integrated: EACCES|GDRSIM_INTEGRATED=1 FAULT=pin ERROR=13 LD_PRELOAD=$tmp/faulty.so||2||cuMemAlloc memory: .* cuMemHostAlloc memory: 
+		integrated: ENODEV|GDRSIM_INTEGRATED=1 FAULT=pin ERROR=19 LD_PRELOAD=$tmp/faulty.so||2||cuMemAlloc memory: .* cuMemHostAlloc memory: 
+		integrated: ENOTSUP|GDRSIM_INTEGRATED=1 FAULT=pin ERROR=95 LD_PRELOAD=$tmp/faulty.so||2||cuMemAlloc memory: .* cuMemHostAlloc memory: 
+		integrated: EIO: no other kind|GDRSIM_INTEGRATED=1 FAULT=pin LD_PRELOAD=$tmp/faulty.so||2||reached: cuMemAlloc memory: pin: [^;]*; gdrcopy_doctor
 		a pin that fails, too|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t force_pcie|1|: rc: 5 \(Input/output error\) instead of 0: 
 		... with tokens|FAULT=pin BYTE=65536 LD_PRELOAD=$tmp/faulty.so|-t tokens|1|: pin_with\(&mem, 0, 0\): 5 \(Input/output error\)
 		a call that should fail, too|FAULT=child LD_PRELOAD=$tmp/faulty.so|-t fork_calls|1|: succeeded instead of 13 \(Permission denied\)

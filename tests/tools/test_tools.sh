@@ -37,8 +37,9 @@ lacks() { # lacks STRING [OTHER]
 	mkdir -p "$dir"
 	sed -z "s/^$1\$/${2-X${1#?}}/" "$sim/libcuda.so.1" >"$dir/libcuda.so.1"
 }
-lacks %04x:%02x:%02x.0 '%04x\n%02x:%02x\x7f0'
+lacks %04x:%02x:%02x.0 '%04X\n%02x:%02x\x7f0'
 lacks nothing
+lacks gdrsim_calls
 plain="gdrcopy_copybw -w 0 -r 0 -s 64" vmm="gdrcopy_copybw -w 0 -r 0 -s 64 -a cuMemCreate" kernels="gdrcopy_pplat -t 3 -u 60"
 sanity="gdrcopy_sanity -t basic -t vmm_chunks -t host_cached -t mapping_type"
 says <<-END
@@ -55,7 +56,7 @@ says <<-END
 	host memory||gdrcopy_sanity -a cuMemHostAlloc -t basic
 	a GPU without a name|GDRSIM_FAIL=cuDeviceGetName:*=46,cuDeviceGetPCIBusId:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic --json
 	no version|GDRSIM_FAIL=cuDriverGetVersion:*=46|gdrcopy_sanity -a cuMemHostAlloc -t basic
-	a PCI address of other characters|LD_LIBRARY_PATH=$tmp/lacks/04x02x02x0|gdrcopy_sanity -a cuMemHostAlloc -t basic
+	a PCI address of other characters|GDRSIM_PCI_DOMAIN=43981 LD_LIBRARY_PATH=$tmp/lacks/04x02x02x0|gdrcopy_sanity -a cuMemHostAlloc -t basic
 	copybw --sim, another libcuda comes first|LD_PRELOAD=$tmp/lacks/nothing/libcuda.so.1|$plain --sim $sim
 	sanity --sim, another libcuda comes first|LD_PRELOAD=$tmp/lacks/nothing/libcuda.so.1|$sanity --sim $sim
 	sanity --help||gdrcopy_sanity --help
@@ -70,6 +71,7 @@ says <<-END
 	more than a size_t, cuMemCreate||gdrcopy_copybw -s 18446744073707454464 -a cuMemCreate
 	... and the size below||gdrcopy_copybw -s 18446744073707454463 -a cuMemCreate
 	a byte more than a granule||gdrcopy_copybw -s 2097153 -a cuMemCreate -w 0 -r 0
+	memory for a granule alone|GDRSIM_MEM_MIB=4|gdrcopy_copybw -s 2M -a cuMemCreate -w 0 -r 0
 	an integrated GPU, cuMemAlloc is not permitted|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=800|$sanity
 	... is not supported|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=801|$sanity
 	... finds no memory|GDRSIM_INTEGRATED=1 GDRSIM_FAIL=cuMemAlloc:*=2|$sanity
@@ -88,7 +90,7 @@ while read -r call; do
 	lacks "$call"
 	case $call in
 	cuModule* | cuLaunch* | cuStream*) command=$kernels ;;
-	cuMem[ACGRSU]*) command=$vmm ;;
+	cuMem[ACGMRSU]*) command=$vmm ;;
 	*) command=$plain ;;
 	esac
 	echo "no $call|LD_LIBRARY_PATH=$tmp/lacks/$call|$command"
@@ -113,6 +115,8 @@ evil=$'x\x9b31m\xc2\x9b32m\x1b[33m\xc3\xa9'
 run GDRCOPY_BACKEND="$evil" "$build"/gdrcopy_doctor --sim "$sim" --json
 json "doctor: --json with control characters of the environment" 'assert any("x\ufffd31m\x9b32m\x1b[33m\xe9" in f["found"] + (f["means"] or "") for f in d["findings"]), d'
 check "doctor: --json prints none of them" eval "! LC_ALL=C grep -q $'\xc2[\x80-\x9f]\|\x1b\|[^\xc3]\x9b' \"\$out\""
+run GDRCOPY_BACKEND='a\b"' "$build"/gdrcopy_doctor --sim "$sim" --json
+json "doctor: --json with a backslash" 'assert any("a\\b\"" in f["found"] + (f["means"] or "") for f in d["findings"]), d'
 run "$build"/gdrcopy_copybw -a "$evil"
 expect "copybw: a message with control characters of an option" 1 '' $'-a x\\?31m\\?32m\\?\\[33m\xc3\xa9: must be one of'
 # ... and what is no UTF-8 is not printed, up to each bound of the form
@@ -586,6 +590,9 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 		expect "$t: wrong byte, --json" 1
 		LD_PRELOAD='' json "$t: wrong byte, --json: not called verified" 'assert d["verified"] is False, d'
 	done
+	rows gdrcopy_copybw <<-END
+		the version of a driver that is no stand-in|FAULT=driver LD_LIBRARY_PATH=$tmp/lacks/gdrsim_calls|-s 64 -a cuMemHostAlloc|0|^GPU: .*, CUDA driver 13.3 \(580.159.04\)$
+	END
 	rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
 		the offset printed is that in the buffer|FAULT=write BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
 		a byte outside the range|FAULT=outside|-c 64|1||write.*wrong byte at offset 64 
