@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The doctor on the described machines of the table machines.txt beside this file.
 
-    tests/doctor/machines.py BUILD             a line for each machine: the doctor reports what the table says
-    tests/doctor/machines.py BUILD refresh     writes the reports into the table: read the difference before a commit
+    tests/doctor/machines.py BUILD             a line for each machine: the doctor reports what the tables say
+    tests/doctor/machines.py BUILD refresh     writes the reports into the tables: read the difference before a commit
 
 Entries of the table; '#' begins a comment line:
 
@@ -13,7 +13,7 @@ Entries of the table; '#' begins a comment line:
     edit NAME EDIT...   names edits: s/REGEX/TEXT/, d/REGEX/ (deletes lines), a/LINE/, or names of others
     WHAT | MACHINE | EDIT... | STATUS | PATTERN [ && PATTERN...]
                         a machine with some things changed; each pattern is in the report, whose white space is
-                        single blanks; '!PATTERN' is not
+                        single blanks; '!PATTERN' is not. changed.txt has what differs from that machine's report
 
 The lines of a machine are files or probes. A file:
 
@@ -36,6 +36,7 @@ names the machine or its owner.
 import difflib, errno, json, os, re, struct, subprocess, sys, tempfile
 
 TABLE = os.path.dirname(os.path.abspath(__file__)) + '/machines.txt'
+CHANGED = os.path.dirname(TABLE) + '/changed.txt'
 WIDTH = 96  # of a report
 ALWAYS = '/dev/nvidiactl /dev/nvidia-uvm /dev/gdrdrv /dev/nvmap'.split()
 KINDS = 'ok note unknown warning fault'.split()
@@ -248,8 +249,7 @@ def examine(name, lines):
     return text.returncode, unwrapped(text.stdout)
 
 
-def judge_row(lines, status, patterns):
-    rc, report = examine('', lines)
+def judge_row(report, rc, status, patterns):
     words = ' '.join(' '.join(report).split())
     for pattern in patterns.split(' && '):
         found = re.search(pattern.lstrip('!'), words)
@@ -268,19 +268,31 @@ def refresh(reports):
 
 
 def main():
-    table, healthy, reports, failed = Table(), [], {}, False
+    table, healthy, reports, whole_reports, changed, failed = Table(), [], {}, {}, [], False
+    with open(CHANGED, encoding='utf-8') as f:
+        stored = [entry.split('\n') for entry in f.read().rstrip('\n').split('\n\n')]
 
     def whole(name, lines, status, wanted):
         rc, report = examine(name, lines)
+        whole_reports[name] = report
         reports[name] = rc, differing(report, healthy)
         healthy.extend(report if not healthy else [])
         if len(sys.argv) == 2:
             assert reports[name][1] == wanted, '\n'.join(difflib.ndiff(wanted, reports[name][1]))
             assert rc == status, f'exit status {rc}'
 
+    def row(number, name, machine, edits, status, patterns):
+        rc, report = examine('', table.changed(machine, edits))
+        lines = differing(report, whole_reports[machine])
+        end = lines.index('In short') if 'In short' in lines else len(lines)  # of it the counts alone
+        changed.append([f'[{name}]', *lines[:end], report[-1]])
+        judge_row(report, rc, status, patterns)
+        if len(sys.argv) == 2:
+            wanted = stored[number] if number < len(stored) else []
+            assert changed[-1] == wanted, '\n'.join(difflib.ndiff(wanted, changed[-1]))
+
     tests = [(name, lambda n=name, m=machine: whole(n, *m)) for name, machine in table.machines.items()]
-    tests += [(name, lambda m=machine, e=edits, r=rest: judge_row(table.changed(m, e), *r))
-              for name, machine, edits, *rest in table.rows]
+    tests += [(words[0], lambda n=number, w=words: row(n, *w)) for number, words in enumerate(table.rows)]
     for name, test in tests:
         try:
             test()
@@ -290,6 +302,8 @@ def main():
             print(f'not ok - {name}\n{type(error).__name__}: {error}')
     if sys.argv[2:] == ['refresh']:
         refresh(reports)
+        with open(CHANGED, 'w', encoding='utf-8') as f:
+            f.write('\n\n'.join('\n'.join(entry) for entry in changed) + '\n')
     return failed
 
 

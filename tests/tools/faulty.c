@@ -3,14 +3,15 @@
  * Preloaded under a tool, it plants one fault of a library or system: the tool must notice. FAULT names
  * it: write, read (the byte at BYTE, or 5, of each copy that has it is flipped), outside (a write also
  * writes the byte behind its range), unwritten, unread (nothing is copied), error (writes fail), pin
- * (those with tokens and those of more than BYTE bytes fail with ERROR, or EIO), map (maps fail), drop (barcopy_put32()
- * stores nothing), dontfork (a child inherits the mapping), leak (a close that closes nothing), unmap (an
- * unmap that leaves the mapping), info (va not rounded), wc, mapped (this member is wrong of a mapping),
- * flag (revocation is hidden), child (a child's copies are served), open (a process gets one context),
- * munmap (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but
- * the first BYTE ends as soon as it is there, with status 9 or by signal 9), node (a process ends where
- * it opens /dev/nvidia2), pins (the driver counts BYTE of them from the second process on, 0
- * in the first), memory (an allocation of BYTE bytes fails), driver (NVIDIA's says its version).
+ * (those with tokens and those of more than BYTE bytes fail with ERROR, or EIO), map (maps fail), drop
+ * (barcopy_put32() stores nothing), dontfork (a child inherits the mapping), leak (a close that closes
+ * nothing), close (it ends the process, in each child but the first BYTE), unmap (an unmap that leaves the
+ * mapping), info (va not rounded), wc, mapped (this member is wrong of a mapping), flag (revocation is
+ * hidden), child (a child's copies are served), open (a process gets one context), munmap (BYTE bytes stay
+ * mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the first BYTE ends as soon
+ * as it is there, with status 9 or by signal 9), node (a process ends where it opens /dev/nvidia2), pins
+ * (the driver counts BYTE of them from the second process on, 0 in the first), memory (an allocation of
+ * BYTE bytes fails), driver (NVIDIA's says its version).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,6 +33,8 @@ static int fault_is(const char *name)
 
 	return set && !strcmp(set, name);
 }
+
+static size_t children; /* that the first process has begun, this one included */
 
 #define REAL(name)                                     \
 	__typeof__(&(name)) real;                      \
@@ -95,6 +98,8 @@ gdr_t barcopy_open(unsigned int flags)
 int gdr_close(gdr_t g)
 {
 	REAL(gdr_close)
+	if (fault_is("close") && children > the_byte())
+		raise(SIGKILL);
 	return fault_is("leak") ? 0 : real(g);
 }
 
@@ -167,7 +172,6 @@ int barcopy_flush(gdr_mh_t handle)
 
 pid_t fork(void)
 {
-	static size_t children;
 	REAL(fork)
 	pid_t pid = real();
 

@@ -257,6 +257,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		... --quick, by a signal|FAULT=kill BYTE=1|-q -t basic -t words -t offsets|1|^Total: 3, Passed: 0, Failed: 3, 
 	END
 	rows "$tool" --sim "$sim" <<-END
+		a process that dies when its test is over|FAULT=close BYTE=1 LD_PRELOAD=$tmp/faulty.so|-t basic|1|^FAILED  basic: ended by signal 9 \(Killed\), at exit$
 		a hang says so|FAULT=hang LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		one that is deaf, too|FAULT=deaf LD_PRELOAD=$tmp/faulty.so|-t pointer --timeout 1|1|not finished after 1 s$
 		a call that fails says how|FAULT=error LD_PRELOAD=$tmp/faulty.so|-t basic|1|: 22 \(Invalid argument\) instead of 0: 
