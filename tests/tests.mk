@@ -97,10 +97,11 @@ build-tests: $(TEST_PROGRAMS) lib tools sim
 
 include tests/check.mk
 
-# After a change of gdrcopy_doctor's reports: those of tests/doctor/machines.txt, and probes.txt there, what its probes
-# find; of gdrcopy_sanity's calls of the library: tests/tools/calls.txt, and the reasons of its failures: faults.txt there;
-# of what the tools say: texts.txt, and on a terminal meanwhile: progress.txt. The difference is to be read before it is
-# committed.
+# After a change of what the tools print or call. The difference is to be read before it is committed.
+#   tests/doctor: machines.txt, changed.txt   the doctor's reports of described machines, and of changed ones
+#                 probes.txt                  what its probes find
+#   tests/tools:  texts.txt, progress.txt     what the tools say; on a terminal meanwhile
+#                 calls.txt, faults.txt       gdrcopy_sanity's calls of the library; the reasons of its failures
 .PHONY: refresh-reports
 refresh-reports: $(DOCTOR_TEST) lib sim tools
 	@tests/doctor/machines.py $(O) refresh
