@@ -190,6 +190,13 @@ void *calloc(size_t count, size_t size)
 	return count * size == the_byte() && fault_is("memory") ? NULL : __libc_calloc(count, size);
 }
 
+void *realloc(void *at, size_t size)
+{
+	extern void *__libc_realloc(void *at, size_t size);
+
+	return size == the_byte() && fault_is("memory") ? NULL : __libc_realloc(at, size);
+}
+
 int posix_memalign(void **at, size_t alignment, size_t size)
 {
 	REAL(posix_memalign)

@@ -159,6 +159,7 @@ if ${CC:-cc} -shared -fPIC -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" 
 		NVML's child|FAULT=exit BYTE=1||1|the use of BAR1: asking it: ended with exit status 9$
 		a GPU's child|FAULT=exit BYTE=2||1|no CUDA context can be made: ended with exit status 9$
 		... by a signal|FAULT=kill BYTE=2||1|no CUDA context can be made: ended by signal 9 \(Killed\)$
+		memory has run out, for the list of findings|FAULT=memory BYTE=$((64 * 48))||2||^gdrcopy_doctor: out of memory$
 		a trial's child, after a trial|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|rm cannot map cuMemAlloc memory \(copy\): the trial was ended by signal 11
 		... and the next one is tried|FAULT=crash GDRSIM_DRIVER_VERSION=13030||1|host cannot map cuMemHostAlloc memory \(copy\): the trial was ended by signal 11
 	END
