@@ -5,10 +5,10 @@
  * writes the byte behind its range), unwritten, unread (nothing is copied), error (writes fail), pin
  * (those with tokens and those of more than BYTE bytes fail with ERROR, or EIO), map (maps fail), drop
  * (barcopy_put32() stores nothing), dontfork (a child inherits the mapping), leak (a close that closes
- * nothing), close (it ends the process, in each child but the first BYTE), unmap (an unmap that leaves the
- * mapping), info (va not rounded), wc, mapped (this member is wrong of a mapping), flag (revocation is
- * hidden), child (a child's copies are served), open (a process gets one context), munmap (BYTE bytes stay
- * mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the first BYTE ends as soon
+ * nothing), unmap (an unmap that leaves the mapping), unpin (an unpin that leaves the pin; these three give
+ * ERROR, or 0), close (it ends the process, in each child but the first BYTE), info (va not rounded), wc,
+ * mapped (this member is wrong of a mapping), flag (revocation is hidden), child (a child's copies are
+ * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the first BYTE ends as soon
  * as it is there, with status 9 or by signal 9), node (a process ends where it opens /dev/nvidia2), pins
  * (the driver counts BYTE of them from the second process on, 0 in the first), memory (an allocation of
  * BYTE bytes fails), driver (NVIDIA's says its version).
@@ -50,6 +50,13 @@ static size_t the_byte(void)
 	const char *set = getenv("BYTE");
 
 	return set ? strtoul(set, NULL, 0) : 5;
+}
+
+static int the_error(int usual)
+{
+	const char *set = getenv("ERROR");
+
+	return set ? atoi(set) : usual;
 }
 
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size)
@@ -100,14 +107,7 @@ int gdr_close(gdr_t g)
 	REAL(gdr_close)
 	if (fault_is("close") && children > the_byte())
 		raise(SIGKILL);
-	return fault_is("leak") ? 0 : real(g);
-}
-
-static int the_error(void)
-{
-	const char *set = getenv("ERROR");
-
-	return set ? atoi(set) : EIO;
+	return fault_is("leak") ? the_error(0) : real(g);
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t token, uint32_t space, gdr_mh_t *handle)
@@ -119,7 +119,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t token, uin
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle)
 {
 	REAL(gdr_pin_buffer_v2)
-	return fault_is("pin") && size > the_byte() ? the_error() : real(g, addr, size, flags, handle);
+	return fault_is("pin") && size > the_byte() ? the_error(EIO) : real(g, addr, size, flags, handle);
 }
 
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
@@ -131,7 +131,13 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 {
 	REAL(gdr_unmap)
-	return fault_is("unmap") ? 0 : real(g, handle, va, size);
+	return fault_is("unmap") ? the_error(0) : real(g, handle, va, size);
+}
+
+int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
+{
+	REAL(gdr_unpin_buffer)
+	return fault_is("unpin") ? the_error(0) : real(g, handle);
 }
 
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)

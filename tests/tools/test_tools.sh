@@ -578,6 +578,9 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
 			interposer alone|FAULT=none||0|all data verified
 			wrong byte read|FAULT=read BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			an unmap that fails|FAULT=unmap ERROR=5||1||: gdr_unmap: Input/output error$
+			an unpin that fails|FAULT=unpin ERROR=5||1||: gdr_unpin_buffer: Input/output error$
+			a close that fails|FAULT=leak ERROR=5||1||: gdr_close: Input/output error$
 			memory has run out|FAULT=memory BYTE=320||1||: out of memory: 320 bytes$
 			a copy that fails|FAULT=error||1||gdrcopy_copy[a-z]+: .*: Invalid argument
 			wrong byte written|FAULT=write BYTE=17||1||write.*wrong byte at offset 17 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
