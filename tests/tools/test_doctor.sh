@@ -251,6 +251,7 @@ if [ -e "$tmp/faulty.so" ] && [ -e "$tmp/kinds/libnvidia-ml.so.1" ]; then
 		no memory|GDRSIM_FAIL=cuMemAlloc:*=2,cuMemHostAlloc:*=1
 		no right to memory|GDRSIM_FAIL=cuMemAlloc:*=800,cuMemHostAlloc:*=801
 		wrong bytes of the CPU|FAULT=write BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
+		a wrong byte behind those of the trials|FAULT=write BYTE=65536 LD_PRELOAD=$tmp/faulty.so:$both
 		wrong bytes of CUDA|FAULT=read BYTE=65535 LD_PRELOAD=$tmp/faulty.so:$both
 		a write that is lost|FAULT=unwritten LD_PRELOAD=$tmp/faulty.so:$both
 		a read that is lost|FAULT=unread LD_PRELOAD=$tmp/faulty.so:$both
