@@ -577,7 +577,7 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 	for t in copybw copylat; do
 		rows gdrcopy_$t --sim "$sim" -w 3 -r 3 -s 256 <<-'END'
 			interposer alone|FAULT=none||0|all data verified
-			wrong byte read|FAULT=read BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}
+			wrong byte read|FAULT=read BYTE=21||1||read.*wrong byte at offset 21 .*expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}; 1 of [0-9]+ bytes differ$
 			an unmap that fails|FAULT=unmap ERROR=5||1||: gdr_unmap: Input/output error$
 			an unpin that fails|FAULT=unpin ERROR=5||1||: gdr_unpin_buffer: Input/output error$
 			a close that fails|FAULT=leak ERROR=5||1||: gdr_close: Input/output error$
@@ -597,6 +597,8 @@ if $cc -shared -fPIC -O1 -D_GNU_SOURCE= -I"$root/include" -o "$tmp/faulty.so" "$
 		the version of a driver that is no stand-in|FAULT=driver LD_LIBRARY_PATH=$tmp/lacks/gdrsim_calls|-s 64 -a cuMemHostAlloc|0|^GPU: .*, CUDA driver 13.3 \(580.159.04\)$
 	END
 	rows gdrcopy_copybw --sim "$sim" -w 3 -r 3 <<-'END'
+		a read that is lost: each byte was another one|FAULT=unread|-s 4K|1||read.*wrong byte at offset 0 .*; 4096 of 4096 bytes differ$
+		a write that is lost, too|FAULT=unwritten|-s 4K|1||write.*wrong byte at offset 0 .*; 4096 of 4096 bytes differ$
 		the offset printed is that in the buffer|FAULT=write BYTE=3|-o 100 -c 64|1||wrong byte at offset 103 
 		a byte outside the range|FAULT=outside|-c 64|1||write.*wrong byte at offset 64 
 	END
