@@ -311,8 +311,11 @@ static word called(struct call *c, void *place, word *arg)
 	for (const char *kind = c->args; c->result != CONTEXT && !rc && *kind; kind++)
 		change(c, place, *kind, arg + (kind - c->args));
 	if (c->result == CONTEXT) {
-		if (!rc && plants(c, place, "succeeds"))
-			return c->real(BARCOPY_OPEN_ANY, 0, 0, 0, 0, 0);
+		if (!rc && plants(c, place, "succeeds")) {
+			rc = c->real(BARCOPY_OPEN_ANY, 0, 0, 0, 0, 0);
+			errno = EINVAL; /* which says nothing then */
+			return rc;
+		}
 		if (!rc || !plants(c, place, "fails"))
 			return rc;
 		errno = EIO;
