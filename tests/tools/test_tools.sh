@@ -23,6 +23,7 @@ says() {
 		run LD_LIBRARY_PATH="$sim" GDRSIM_DIR="$sim" LD_PRELOAD="$sim/libnvidia_node.so" $vars $command
 		sed -E -e "s,$tmp/lacks/[^/]*,SIM,g;s,$sim,SIM,g;s/0x[0-9a-f]{9,}/ADDRESS/g;s/[a-z]+\.c:[0-9]+/LINE/" \
 			-e '/^CPU: |version"/d;/seconds|\([0-9.]+ s\)|^ +[0-9]|^Round/s/ *[0-9]+\.[0-9]+(e[-+][0-9]+)?/ N/g' \
+			-e '/^Round/s/\) [0-9]+/) N/g' \
 			"$out" "$err" >"$tmp/now"
 		echo "[$name] $rc"
 		known=$tmp/known.$(cksum <<<"$command" | tr -d ' ')
