@@ -193,7 +193,8 @@ void *calloc(size_t count, size_t size)
 {
 	extern void *__libc_calloc(size_t count, size_t size); /* dlsym() allocates */
 
-	return count * size == the_byte() && fault_is("memory") ? NULL : __libc_calloc(count, size);
+	/* A thread's table of modules is of so many of 16 bytes: glibc ends where it gets none. */
+	return size != 16 && count * size == the_byte() && fault_is("memory") ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *at, size_t size)
