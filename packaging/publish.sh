@@ -24,5 +24,5 @@ fill SECURITY.md "s|the security reports of the repository's issue tracker|the s
 fill MAINTAINERS.md "s|^Repository, issue tracker and downloads: .*|Repository: $url, issue tracker: [$url/issues]($url/issues).|"
 fill CITATION.cff "\$a repository-code: $url"
 fill packaging/debian/control "s|^Rules-Requires-Root:|Homepage: $url\nVcs-Browser: $url\n&|"
-fill packaging/rpm/barcopy.spec "s|^License: .*|&\nURL:            $url|"
+fill packaging/rpm/barcopy.spec "s|^License: *MIT$|&\nURL:            $url|"
 fill python/pyproject.toml "\$s|\$|\n\n[project.urls]\nHomepage = \"$url\"|"

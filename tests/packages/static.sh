@@ -164,6 +164,7 @@ address() {
 	O=$tmp/dist4 VERSION=$version PROJECT_URL=$where packaging/dist.sh >/dev/null 2>&1 &&
 		tar -xf "$tmp/dist4/dist/barcopy-$version.tar.xz" -C "$tmp/published" || return
 	[ "$(grep -rlF "$where" "$tree" | wc -l)" -ge 6 ] || { grep -rlF "$where" "$tree"; return 1; }
+	[ "$(grep -c "^URL: *$where$" "$tree/packaging/rpm/barcopy.spec")" = 1 ] || return
 	python3 -c 'import sys, tomllib; print(tomllib.load(open(sys.argv[1], "rb"))["project"]["urls"]["Homepage"])' \
 		"$tree/python/pyproject.toml" | grep -qx "$where" || return
 	! O=$tmp/dist5 VERSION=$version RELEASE=1 packaging/dist.sh 2>"$tmp/text" && grep -q PROJECT_URL "$tmp/text" &&
