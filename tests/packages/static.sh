@@ -23,9 +23,11 @@ versions_follow() {
 		packaging/version.sh "$new"
 	f=$(git ls-files | while read -r f; do cmp -s "$f" "$new/$f" || echo "$f"; done | LC_ALL=C sort | paste -sd' ')
 	same "what follows" "$f" "CHANGELOG.md CITATION.cff Makefile docs/driver.md packaging/container/gdrdrv-daemonset.yaml \
-packaging/debian/changelog packaging/rpm/barcopy.spec python/barcopy/__init__.py python/pyproject.toml"
+packaging/debian/changelog packaging/man/gdrapi.7 packaging/man/gdrdrv.4 packaging/rpm/barcopy.spec python/barcopy/__init__.py \
+python/pyproject.toml"
 	[ "$(head -n 1 "$new/packaging/debian/changelog")" = 'barcopy (9.8.7-1) unstable; urgency=medium' ] || head -n 1 "$new/packaging/debian/changelog"
 	grep -q '^ -- .*>  Mon, 03 Feb 2031 12:00:00 +0000$' "$new/packaging/debian/changelog" || echo "no date in debian/changelog"
+	grep -Lx '\.Dd February 3, 2031' "$new"/packaging/man/*.[47]
 	grep -q '^\* Mon Feb 03 2031 .* - 9.8.7-1$' "$new/packaging/rpm/barcopy.spec" || echo "no date in barcopy.spec"
 }
 t "version and date stand in the Makefile and the CHANGELOG, and in the others by make refresh-version" silent versions_follow
