@@ -84,8 +84,8 @@ typedef enum barcopy_handle_attr {
 	BARCOPY_HANDLE_ATTR_DEVICE = 2,	  /**< CUDA device ordinal; ENOTSUP where it is unknown */
 	BARCOPY_HANDLE_ATTR_PERSISTENT = 3,	  /**< 1: a mapping outlives its memory's free */
 	BARCOPY_HANDLE_ATTR_SYNC_MEMOPS = 4,  /**< 1: SYNC_MEMOPS is set; see gdr_pin_buffer(). Of a
-						   cache's region: where it was pinned or asked for;
-						   see BARCOPY_CACHE_NOTIFIED */
+						   cache's region: for the allocations that it knows;
+						   not those of a gap, see BARCOPY_CACHE_NOTIFIED */
 	BARCOPY_HANDLE_ATTR_MAPPING_TYPE = 5, /**< of a default map: a gdr_mapping_type_t */
 	BARCOPY_HANDLE_ATTR_MAX
 } barcopy_handle_attr_t;

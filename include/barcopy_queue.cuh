@@ -477,8 +477,8 @@ BARCOPY_WARP_FN int barcopy_port_reserve(barcopy_poster_t *p, unsigned n, unsign
  * *retired: what was known before: a test by it does not wait for the look that begins here, which
  * shows a stop to the next post.
  *
- * Each post with a limit asks, though that takes as long as a number. That its last post found space says
- * nothing about this one: others fill the ring in a microsecond, and a number waits for its line.
+ * Each post with a limit asks, though that takes as long as a number. That the thread's last post
+ * found space says nothing about this one: others fill the ring in a microsecond.
  */
 BARCOPY_WARP_FN int barcopy_port_take(barcopy_poster_t *p, unsigned n, unsigned long long *i,
 				      unsigned long long *retired, unsigned long long *start,

@@ -264,9 +264,9 @@ int barcopy_port_answer(barcopy_port_t port, const uint32_t *calls, const uint64
 /**
  * Tells kernels to post nothing more. A post returns 0 once its thread has seen the stop. Until
  * then each thread may make one more call of a post; all of these are received if the caller
- * continues to receive until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait for the CPU any
- * more: a post that has no space is lost, and so is each with a higher number. Any thread; a second
- * call may add the flag.
+ * continues to receive until the kernels have ended. With BARCOPY_PORT_ABORT kernels do not wait
+ * for the CPU any more: a post that has no space is lost, and so is each with a higher number. Any
+ * thread; a second call may add the flag.
  * @return 0; EINVAL (port, flags); EACCES.
  */
 int barcopy_port_stop(barcopy_port_t port, uint32_t flags);

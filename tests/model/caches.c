@@ -235,6 +235,19 @@ static bool invalidate_in_the_call(struct cache *c)
 	return true;
 }
 
+/*
+ * What is allocated later, in a gap of a range that a notified cache has, gets no SYNC_MEMOPS (barcopy.h): the region
+ * does not know it.
+ */
+static bool is_in_gap(const struct view *v, const struct cache *c)
+{
+	const struct gdri_entry *e = NULL;
+
+	if (c->o.validity == BARCOPY_CACHE_NOTIFIED && v->mem->kind == PLAIN)
+		e = gdri_pages_find(&found(c)->pages, v->addr);
+	return e && !gdri_region_part(&e->region, v->addr);
+}
+
 void step_get(void)
 {
 	uint64_t counted, misses;
@@ -286,7 +299,10 @@ void step_get(void)
 		v->engine_min[0] = c->o.engine_read_min;
 		v->engine_min[1] = c->o.engine_write_min;
 	}
-	view_check_sync(v, before, !c->o.flags);
+	if (is_in_gap(v, c))
+		v->mem->dim |= v->dim;
+	else
+		view_check_sync(v, before, !c->o.flags);
 	view_check(v);
 	if (c->dim || w.machine->revokes)
 		return;
