@@ -11,7 +11,8 @@
  * served), open (a process gets one context), munmap (BYTE bytes stay mapped), crash, hang, deaf (to its alarm, too), exit and kill (each child but the first BYTE ends as soon
  * as it is there, with status 9 or by signal 9), node (a process ends where it opens /dev/nvidia2), pins
  * (the driver counts BYTE of them from the second process on, 0 in the first), memory (an allocation of
- * BYTE bytes fails), driver (NVIDIA's says its version).
+ * BYTE bytes fails), driver (NVIDIA's says its version), send, receive, control (a message of a socket fails, or
+ * comes without its descriptor). With hang a wait for a signal that does not wait ends the process.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "barcopy.h"
@@ -259,4 +262,31 @@ int madvise(void *addr, size_t length, int advice)
 	if (advice == MADV_DONTFORK && fault_is("dontfork"))
 		return 0;
 	return real(addr, length, advice);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	REAL(sendmsg)
+	errno = EPERM;
+	return fault_is("send") ? -1 : real(fd, msg, flags);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	REAL(recvmsg)
+	ssize_t n = real(fd, msg, flags);
+
+	if (fault_is("control"))
+		msg->msg_controllen = 0;
+	if (fault_is("receive"))
+		errno = EPERM;
+	return fault_is("receive") ? -1 : n;
+}
+
+int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *limit)
+{
+	REAL(sigtimedwait)
+	if (fault_is("hang") && !limit->tv_sec && !limit->tv_nsec)
+		abort();
+	return real(set, info, limit);
 }

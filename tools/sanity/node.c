@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "abi/gdrdrv.h"
+#include "common/exit.h"
 #include "sanity/sanity.h"
 
 void node_or_waive(void)
@@ -70,9 +71,9 @@ static void transfer(int socket, struct node *node, bool out)
 	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
 				.cmsg_level = SOL_SOCKET,
 				.cmsg_type = SCM_RIGHTS } };
-	struct iovec iov = { &node->addr, sizeof(node->addr) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
+	struct iovec iov[] = { { &node->addr, sizeof(node->addr) } };
+	struct msghdr msg = { .msg_iov = iov,
+			      .msg_iovlen = ARRAY_SIZE(iov),
 			      .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 	ssize_t n;
