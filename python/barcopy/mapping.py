@@ -453,6 +453,7 @@ class Mapping(Closable, Sized):
 
     def __buffer__(self, flags: int) -> memoryview:
         """memoryview(mapping), from Python 3.12 on: view() with the mapping's type and shape."""
+        self._refuse_closed()
         if self.read_only and flags & 1:  # PyBUF_WRITABLE
             raise BufferError("the mapping is read-only")
         letter = _types.letter(str(self.dtype))

@@ -903,6 +903,7 @@ class Arrays(Case):
         with self.gdr.map(self.mem.address, 8, read_only=True) as m:
             self.assertTrue(m.__buffer__(0).readonly)
             self.assertRaises(BufferError, m.__buffer__, 1)
+        self.assertRaises(barcopy.Closed, m.__buffer__, 1)
 
     def test_not_contiguous(self):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
@@ -1624,7 +1625,10 @@ with barcopy.open() as gdr, gdr.alloc(4096) as mem:
             self.m.close()
             self.assertTrue(self.m.busy)
         self.assertFalse(self.m.busy)
-        self.assertRaises(barcopy.Closed, self.mem.write, self.m)
+        other = self.gdr.alloc(4, "float8_e5m2")
+        other.close()
+        for closed in self.m, other:
+            self.assertRaises(barcopy.Closed, self.mem.write, closed)
         self.assertTrue(memoryview(self.gdr.map(self.mem, read_only=True)).readonly)
 
     def test_star(self):
