@@ -547,8 +547,8 @@ class Memory(Mapping):
         super().__init__(context, life, mem.handle.h, mem.cpu_ptr, where)
 
     def export(self) -> int:
-        """A descriptor for Context.import_memory() in another process, which also needs `size`. The caller
-        closes it."""
+        """A descriptor for Context.import_memory() in another process, which also needs `nbytes`. The
+        caller closes it."""
         fd = ctypes.c_int()
         life = self._in_use()  # until the call returns
         check(library().barcopy_mem_export(self.context._in_use(), byref(self._mem), byref(fd)))
