@@ -14,7 +14,6 @@ import sys
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_ulong, c_void_p
 from errno import ETIMEDOUT
 from math import inf
-from numbers import Integral, Number
 from operator import index
 
 try:
@@ -228,15 +227,15 @@ def error(number):
 
 def integer(value, what):
     """
-    Any integer as an int: by __int__, which addresses and handles of CUDA's Python libraries have, or by __index__;
-    TypeError for a float, a str, a bool, and others.
+    Any integer as an int: by __index__, or by __int__, which addresses and handles of CUDA's Python libraries have;
+    TypeError for a float, a str, a bool, a buffer, and others.
     """
-    refused = bool, str, bytes, bytearray
-    if not isinstance(value, refused) and (isinstance(value, Integral) or not isinstance(value, Number)):
+    if not isinstance(value, bool):
         try:
-            return int(value)
+            return index(value)
         except TypeError:
-            pass
+            if hasattr(value, "__int__") and not hasattr(value, "__float__"):
+                return int(value)
     raise TypeError(f"{what} is an integer, not a {type(value).__name__}")
 
 

@@ -290,7 +290,8 @@ class Places(Case):
         with mock.patch.dict(sys.modules, torch=torch):
             self.assertRaises(barcopy.Error, self.gdr.alloc, 64, device="cuda")
         for device in ("cpu", "cuda:x", "cuda:-1", "0", Device(type="cpu", index=0, text="cpu"), 1.0, True, None, b"0",
-                       bytearray(b"0"), Fraction(0), numpy.float32(0) if numpy else 0.0):
+                       bytearray(b"0"), Fraction(0), memoryview(b"0"), ctypes.c_int(0),
+                       *((numpy.float32(0), numpy.array(0.5), numpy.void(b"0")) if numpy else ())):
             self.assertRaises(TypeError, self.gdr.alloc, 64, device=device)
 
     def test_addresses(self):
