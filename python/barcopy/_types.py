@@ -74,7 +74,8 @@ def of_typestr(typestr):
         return "bool"
     if not match or (typestr[0] == _FOREIGN and match.group(2) != "1"):
         return typestr
-    return f"{_KINDS[match.group(1)]}{8 * int(match.group(2))}"
+    name = f"{_KINDS[match.group(1)]}{8 * int(match.group(2))}"
+    return name if name in KNOWN else typestr
 
 
 def of_view(view):
@@ -82,10 +83,12 @@ def of_view(view):
     form = view.format.lstrip("@=" + _NATIVE)
     if form == "?":
         return "bool"
-    if form == "c" or form[-1:] in ("s", "}"):
+    if form == "c" or form[-1:] in ("s", "x", "}"):
         return BYTES
+    if form[-1:] == "w" and form[:-1].isdigit():
+        return f"{_NATIVE}U{form[:-1]}"
     kind = _LETTERS.get(form)
-    return f"{kind}{8 * view.itemsize}" if kind else view.format
+    return of_typestr(f"{_NATIVE}{kind[0]}{view.itemsize}") if kind else view.format
 
 
 def of_array(array):

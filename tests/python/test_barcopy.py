@@ -1213,6 +1213,7 @@ class Types(Case):
         if numpy:  # records and strings
             m.write(numpy.zeros(1, "S4"), 24)
             m.write(numpy.zeros(1, "i2,i2"), 24)
+            m.write(numpy.zeros(1, "V4"), 24)
         into = array.array("f", bytes(28))
         m.read_into(into)
         self.assertEqual(list(into), [1, 5, 6, 1, 0, 2, 0])

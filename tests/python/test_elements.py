@@ -256,8 +256,13 @@ class Types(Case):
 
     def test_void(self):
         """As CuPy has bfloat16: by the interface, of a type that numpy shows as void."""
-        with self.gdr.map(Interface(self.mem.address, (2,), "<U3")) as m:
-            self.assertEqual((m.nbytes, m.itemsize, len(m.read())), (24, 12, 24))  # U counts characters
+        for typestr, itemsize in ("<U3", 12), ("<f16", 16):  # U counts characters
+            with self.gdr.map(Interface(self.mem.address, (2,), typestr)) as m:
+                self.assertEqual((m.nbytes, m.itemsize, len(m.read())), (2 * itemsize, itemsize, 2 * itemsize))
+                if numpy:
+                    m.write(numpy.ones(2, typestr))
+                    m.read_into(numpy.ones(2, typestr))
+                    self.assertEqual(m.array().dtype, typestr)
         for typestr in "<V2", "|V2":
             bf16 = types.SimpleNamespace(name="bfloat16", isnative=True, str="<V2")
             with self.gdr.map(Interface(self.mem.address, (4,), typestr, dtype=bf16)) as m:
