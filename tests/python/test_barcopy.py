@@ -1517,7 +1517,8 @@ a = numpy.from_dlpack(mapping)
                 with self.gdr.map(Changed(self.m)) as m:
                     self.assertEqual((m.shape, m.itemsize), ((3, 4), 4))
                 continue
-            self.assertRaisesRegex((TypeError, ValueError, BufferError), text, self.gdr.map, Changed(self.m))
+            refusal = TypeError if "bits" in change else BufferError if "major" in change else ValueError
+            self.assertRaisesRegex(refusal, text, self.gdr.map, Changed(self.m))
             _dlpack.sweep()
             self.assertEqual(len(_dlpack._given), before)  # refused, and given back
         most = self.gdr.map(self.gdr.alloc((1,) * 64, "uint8"))
