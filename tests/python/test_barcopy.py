@@ -858,6 +858,7 @@ class Arrays(Case):
         m = self.gdr.map(self.mem.address, 64)
         self.assertEqual(m.array().dtype, numpy.uint8)
         self.assertEqual(m.array("float32").shape, (16,))
+        self.assertEqual(m.array([("a", "<i4"), ("b", "<f4")]).dtype.names, ("a", "b"))
         self.assertEqual(m.array("float32", (4, 4)).shape, (4, 4))
         self.assertEqual(m.array("uint16", (4, -1)).shape, (4, 8))
         self.assertRaises(ValueError, m.array, "float32", (5, 5))
