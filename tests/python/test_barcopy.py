@@ -188,6 +188,8 @@ class Copies(Case):
             self.assertEqual(m.read(24), 2 * data.tobytes())
             m.write_bytes(Tensor(array.array("i", [7]), "int32"))
             self.assertEqual(m.get32(0), 7)
+            m.post_line(64, Tensor(array.array("i", range(16)), "int32"))
+            self.assertEqual(m.read(64, 64), array.array("i", range(16)).tobytes())
             halves = self.gdr.alloc(4, "bfloat16")  # a type that numpy lacks
             halves.write(Tensor(array.array("H", [1, 2, 3]), "bfloat16"))
             self.assertEqual(halves.read(6), array.array("H", [1, 2, 3]).tobytes())
