@@ -288,6 +288,8 @@ class Copies(Case):
             m.wait64(8, comparison, value, timeout=30)
         for comparison, value in ("<", -1), ("<=", -7), (">", 7), ("==", -7):
             self.assertRaises(barcopy.Timeout, m.wait64, 8, comparison, value, timeout=0.01)
+        m.put64(16, 2**32 - 5)  # -5 with another word behind it
+        m.wait32(16, "<", -4, timeout=30)
         self.assertRaises(ValueError, m.wait64, 8, "<", 0, timeout=-1)
         m.put64(8, -100)  # a negative step, as unsigned the largest
         self.assertRaises(barcopy.Timeout, m.wait64, 8, ">=", 3, timeout=0.01)
