@@ -176,6 +176,7 @@ json '--json is a document' 'for got, want in (d, sys.argv[2]), (d["gpu"], sys.a
 	assert " ".join(got) == want, got' \
 	'tool version library_version simulated gpu alloc place note backend mapping persistent tests passed failed waived' \
 	'device name pci libcuda' 'name alloc result reason seconds notes'
+check '--json ends its last line' [ -z "$(tail -c 1 "$out")" ]
 json '--json: the seconds are the test'"'"'s own' 'assert all(0 < t["seconds"] < 300 for t in d["tests"])'
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim" --json
 expect '--json without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
@@ -191,6 +192,7 @@ for args in "-t basic" "-t basic --json" -l --help; do
 done
 rows "$tool" --sim "$sim" <<-'END'
 	no such device: exit 2||-d 7|2||cannot run here: there is no device 7
+	a leading 0 is decimal, too||-d 010|2||cannot run here: there is no device 10;
 	no device at all: exit 2|GDRSIM_DEVICES=0||2||cannot run here: cuInit
 	no backend: exit 2|GDRCOPY_BACKEND=gdrdrv||2||cannot run here: no backend can map any memory here: .*; unset GDRCOPY_BACKEND
 	an integrated GPU: its host memory|GDRSIM_RM=absent GDRSIM_INTEGRATED=1|-t basic|0|^memory: +cuMemHostAlloc: memory that CPU and GPU share$
