@@ -177,7 +177,7 @@ json '--json is a document' 'for got, want in (d, sys.argv[2]), (d["gpu"], sys.a
 	'tool version library_version simulated gpu alloc place note backend mapping persistent tests passed failed waived' \
 	'device name pci libcuda' 'name alloc result reason seconds notes'
 check '--json ends its last line' [ -z "$(tail -c 1 "$out")" ]
-json '--json: the seconds are the test'"'"'s own' 'assert all(0 < t["seconds"] < 300 for t in d["tests"])'
+json '--json: the seconds are those of the test' 'assert all(0 < t["seconds"] < 300 for t in d["tests"])'
 run GDRSIM_DEVICES=0 "$tool" --sim "$sim" --json
 expect '--json without a GPU: exit 2' 2 '' 'cannot run here: cuInit'
 json_error '--json without a GPU: a document' 2 CUDA_ERROR_NO_DEVICE
